@@ -1,0 +1,1 @@
+"""CUDA C sources of the norms, and how they are launched from torch."""
