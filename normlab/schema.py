@@ -51,6 +51,7 @@ CELL_COLUMNS: Final[Mapping[str, ColumnKind]] = {
     "final_norm": "text",
     "embed_norm": "text",
     "qk_norm": "text",
+    "v_norm": "text",
     "init_options": "text",
     "embed_std": "float",
     "bias": "text",

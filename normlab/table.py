@@ -148,8 +148,8 @@ def _joined(frames: Sequence[pd.DataFrame], name: str, kind: ColumnKind) -> pd.S
 
 def _cells_of(frame: pd.DataFrame, name: str) -> list[object]:
     """One column as what csv writes: shortest round-trip floats, an empty field where there is nothing."""
-    values = frame[name].astype(object)
-    return values.where(values.notna(), "").tolist()
+    cells: list[object] = frame[name].to_numpy(dtype=object, na_value="").tolist()
+    return cells
 
 
 def to_csv_bytes(frame: pd.DataFrame, *, header: bool = True) -> bytes:
@@ -157,12 +157,31 @@ def to_csv_bytes(frame: pd.DataFrame, *, header: bool = True) -> bytes:
 
     Compressed files can be joined end to end (``header=False`` for all but the first).
     """
+    varying = _varying_columns(frame)
+    text = _csv_text(_cells_of(frame, name) for name in frame.columns[:varying])
+    if varying < len(frame.columns):
+        # A cell's own columns are the same in all of its rows: they are written once and repeated as text.
+        tail = _csv_text(_cells_of(frame.iloc[:1], name) for name in frame.columns[varying:])
+        text = text.replace("\n", f",{tail}")
+    names = _csv_text([name] for name in frame.columns) if header else ""
+    return gzip.compress((names + text).encode(), compresslevel=3, mtime=0)
+
+
+def _csv_text(columns: Iterable[Sequence[object]]) -> str:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    if header:
-        writer.writerow(frame.columns)
-    writer.writerows(zip(*(_cells_of(frame, name) for name in frame.columns), strict=True))
-    return gzip.compress(text.getvalue().encode(), compresslevel=3, mtime=0)
+    csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
+    return text.getvalue()
+
+
+def _varying_columns(frame: pd.DataFrame) -> int:
+    """Number of columns before those that are constant to the end; all of them where a name has a line break."""
+    count = len(frame.columns)
+    texts = (frame[name].cat.categories for name in frame if isinstance(frame[name].dtype, pd.CategoricalDtype))
+    if any("\n" in str(category) for categories in texts for category in categories):
+        return count
+    while count > 1 and frame[frame.columns[count - 1]].nunique(dropna=False) == 1:
+        count -= 1
+    return count
 
 
 def read_csv(path: Path | str, *, columns: Sequence[str] | None = None) -> pd.DataFrame:

@@ -156,5 +156,6 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
         Quantity("apjn", "averaged partial Jacobian norm E‖∂x_t/∂x_s‖²_F/(n d) from layer to to_layer", "", "model"),
         Quantity("singular_value", "singular value of the Jacobian from layer to to_layer", "", "model"),
         Quantity("lyapunov", "logarithmic growth of a tangent vector per layer", "nats per layer", "model"),
+        Quantity("evidence", "number that a claim computed beside the sweep; the column name says which", "", "model"),
     )
 }

@@ -46,4 +46,4 @@ def test_options_are_the_keyword_only_parameters() -> None:
     assert keyword_options(build, leave_out=("eps",)) == {"gain": True}
     assert keyword_options(3) == {}
     with pytest.raises(SpecError, match="norm 'x' has no option 'gian'.*did you mean 'gain'"):
-        check_options("norm 'x'", {"gain": True}, ["gian"])
+        check_options("norm 'x'", {"gain": True}, {"gian": True})

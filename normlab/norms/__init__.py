@@ -1,6 +1,38 @@
 """Norms: one file each. Importing this package registers them all."""
 
-from normlab.norms import identity, layernorm, rmsnorm
-from normlab.norms.norm import NORMS, Norm, register_norm
+from normlab.norms import (
+    batchnorm,
+    derf,
+    dyt,
+    groupnorm,
+    identity,
+    l2norm,
+    layernorm,
+    powernorm,
+    rmsnorm,
+    scalenorm,
+)
+from normlab.norms.masking import padding
+from normlab.norms.norm import NORMS, PROPERTIES, Norm, register_norm
+from normlab.norms.running import frozen_statistics
 
-__all__ = ["NORMS", "Norm", "identity", "layernorm", "register_norm", "rmsnorm"]
+__all__ = [
+    "NORMS",
+    "PROPERTIES",
+    "Norm",
+    "register_norm",
+    # what norms with batch statistics are told
+    "frozen_statistics",
+    "padding",
+    # one module a norm
+    "batchnorm",
+    "derf",
+    "dyt",
+    "groupnorm",
+    "identity",
+    "l2norm",
+    "layernorm",
+    "powernorm",
+    "rmsnorm",
+    "scalenorm",
+]

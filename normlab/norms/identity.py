@@ -23,4 +23,6 @@ class Identity(nn.Module):
         return x
 
 
-register_norm(Norm(name="identity", equation="x", source="", build=Identity, properties=frozenset({"per-token"})))
+register_norm(
+    Norm(name="identity", equation="x", source="", build=Identity, properties=frozenset({"per-token", "pointwise"}))
+)

@@ -1,0 +1,57 @@
+"""DyT (dynamic tanh): a bounded function of each entry in place of a norm."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from normlab.norms.affine import affine, bias_parameter, gain_parameter, wide
+from normlab.norms.norm import Norm, register_norm
+
+
+class DyT(nn.Module):
+    """y = γ ⊙ tanh(α x) + β, with one learnable number α.
+
+    Source: Zhu et al. 2025, arXiv 2503.10622.
+
+    Args:
+        width: d, the number of features.
+        eps: accepted like every norm's, and not used.
+        alpha: α at initialisation, in 1/units of x.
+        gain: whether there is a learnable γ.
+        bias: whether there is a learnable β.
+        initial_gain: the value of γ at initialisation.
+
+    Raises:
+        SpecError: an initial gain without a gain.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        eps: float = 0.0,
+        alpha: float = 0.5,
+        gain: bool = True,
+        bias: bool = True,
+        initial_gain: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.width, self.eps = width, eps
+        self.alpha = nn.Parameter(torch.tensor(float(alpha)))
+        self.gain = gain_parameter(width, initial_gain, present=gain)
+        self.bias = bias_parameter(width, present=bias)
+
+    def forward(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
+        """Squash each entry on its own."""
+        return affine(torch.tanh(self.alpha * wide(x)), self.gain, self.bias, like=x)
+
+
+register_norm(
+    Norm(
+        name="dyt",
+        equation="γ ⊙ tanh(α x) + β,  α one number",
+        source="Zhu et al. 2025, arXiv 2503.10622",
+        build=DyT,
+        properties=frozenset({"per-token", "pointwise"}),
+    )
+)
