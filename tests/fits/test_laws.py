@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+
+from normlab import fits
+from normlab.errors import DataError
+
+LAYERS = np.arange(1, 65.0)
+
+
+@pytest.mark.parametrize("name", fits.LAWS)
+def test_the_law_that_made_a_curve_is_chosen(name):
+    law = fits.LAWS[name]
+    line = 1.0 + 0.05 * law.g(LAYERS)
+    y = np.exp(line) if law.exponential else line
+    noisy = y * np.exp(np.random.default_rng(0).normal(scale=1e-3, size=(8, len(LAYERS))))
+    chosen = fits.growth_law((LAYERS, noisy))
+    assert (chosen.law, chosen.votes[name], chosen.decided) == (name, 8, True)
+    np.testing.assert_allclose(chosen.predict(LAYERS), y, rtol=0.01)
+
+
+@pytest.mark.parametrize("exponent, law", [(-1.0, "logarithmic"), (-0.5, "sqrt"), (0.0, "linear"), (1.0, "quadratic")])
+def test_cumulated_noise_does_not_change_the_vote(simulated, exponent, law):
+    y = simulated.stream(np.random.default_rng(1), 24, 64, exponent=exponent)
+    chosen = fits.growth_law((np.arange(65.0), y))
+    assert (chosen.law, chosen.decided) == (law, True)
+    assert chosen.left_out == ("24 points have no logarithm", "x 0 left out: fewer than half of the seeds have it")
+
+
+def test_a_few_seeds_do_not_decide():
+    chosen = fits.growth_law((LAYERS, [1 + LAYERS] * 4))
+    assert (chosen.law, chosen.p_value, chosen.decided) == ("linear", 1 / 16, False)
+    assert fits.growth_law((LAYERS, [1 + LAYERS] * 5)).decided
+    assert "leading, not decided" in chosen._repr_html_()
+
+
+def test_growth_of_a_tables_stream(simulated):
+    table = simulated.sweep(depths=(32,))
+    where = {"site": "stream", "sublayer": "mlp"}
+    assert fits.growth_law(table, "mean_square", where=where).law == "linear"
+
+
+def test_too_few_points_are_an_error():
+    with pytest.raises(DataError, match="with 4"):
+        fits.growth_law(([1, 2, 3], [1.0, 2.0, 3.0]))
