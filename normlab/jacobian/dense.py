@@ -1,0 +1,44 @@
+"""The whole Jacobian matrix, for sizes at which it can be formed."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from normlab.jacobian.linear_map import Function, JacobianError, LinearMap, linearised
+
+LARGEST = 4096
+_CHUNK = 64
+
+
+def dense(function: Function, x: Float[Tensor, "*input"]) -> Float[Tensor, "rows columns"]:
+    """Return the Jacobian of ``function`` at ``x``, entry (i, j) = ∂f_i/∂x_j, both flattened.
+
+    Args:
+        function: a module (copied to float64) or a callable that returns one tensor.
+        x: the point.
+
+    Raises:
+        JacobianError: more than 4096 inputs or outputs; use ``frobenius`` or ``spectrum`` there.
+    """
+    with linearised(function, x) as jacobian:
+        return formed(jacobian)
+
+
+def formed(jacobian: LinearMap) -> Float[Tensor, "rows columns"]:
+    """Return the matrix of a linear map, from the side that has fewer dimensions.
+
+    Raises:
+        JacobianError: more than 4096 inputs or outputs.
+    """
+    if max(jacobian.rows, jacobian.columns) > LARGEST:
+        raise JacobianError(
+            f"the Jacobian is {jacobian.rows} × {jacobian.columns}: a dense one may have at most {LARGEST} rows "
+            f"and columns; use frobenius, spectral_norm or spectrum"
+        )
+    by_rows = jacobian.rows <= jacobian.columns
+    shape = tuple(jacobian.output.shape) if by_rows else jacobian.input_shape
+    units = torch.eye(torch.Size(shape).numel(), dtype=jacobian.output.dtype)
+    product = jacobian.vjp_batch if by_rows else jacobian.jvp_batch
+    parts = [product(chunk.reshape(-1, *shape)).flatten(1) for chunk in units.split(_CHUNK)]
+    matrix = torch.cat(parts).detach()
+    return matrix if by_rows else matrix.T
