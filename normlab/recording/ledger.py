@@ -1,0 +1,127 @@
+"""The books of one step: token moments wait here, become sums in batches, and are added up by entry."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from normlab.recording.sums import Sums, activation_sums, gradient_sums, pair_sums
+from normlab.recording.tokens import PairMoments, TokenMoments
+
+#: Moments that wait before they are turned into sums together: enough to spread the cost of small tensor
+#: operations, few enough that what waits is small against the activations.
+BATCH: Final = 96
+
+Moments: TypeAlias = TokenMoments | PairMoments | Tensor
+
+
+class Entry(NamedTuple):
+    """What sums are added up under: a slot of the plan, the call's number, the tensor's dtype, the head."""
+
+    slot: int
+    call: int
+    dtype: str
+    head: int | None
+
+
+class Booking(NamedTuple):
+    """Several slots that take the same tensor."""
+
+    slots: Sequence[int]
+    call: int
+    dtype: str
+    head: int | None = None
+
+
+class Record:
+    """One reduced tensor and the bookings that take it."""
+
+    __slots__ = ("bookings", "moments", "sums")
+
+    def __init__(self, moments: Moments) -> None:
+        self.moments: Any = moments
+        self.bookings: list[Booking] = []
+        self.sums: Sums | None = None
+
+
+class Ledger:
+    """Sums by entry.
+
+    Args:
+        loss_scale: what gradients are divided by.
+    """
+
+    def __init__(self, loss_scale: float) -> None:
+        self.totals: dict[Entry, Sums] = {}
+        self._waiting: dict[tuple[Any, ...], list[Record]] = {}
+        self._count = 0
+        self._turn: dict[str, Callable[[Sequence[Any]], list[Sums]]] = {
+            "activation": activation_sums,
+            "gradient": lambda batch: gradient_sums(batch, loss_scale),
+            "pair": pair_sums,
+            "loss": _loss_sums,
+        }
+
+    def activation(self, moments: TokenMoments) -> Record:
+        """Take in the moments of an activation."""
+        return self._keep(moments, ("activation", *_shape(moments)))
+
+    def gradient(self, moments: TokenMoments) -> Record:
+        """Take in the moments of a gradient."""
+        return self._keep(moments, ("gradient", *_shape(moments)))
+
+    def pair(self, moments: PairMoments) -> Record:
+        """Take in the moments of a residual sum."""
+        return self._keep(moments, ("pair", *_shape(moments.update)))
+
+    def loss(self, value: Tensor) -> Record:
+        """Take in the value of a loss."""
+        return self._keep(value.detach().clone(), ("loss",))
+
+    def book(self, record: Record, booking: Booking) -> None:
+        """Let ``booking`` take ``record``, also if it has been turned into sums already."""
+        if record.sums is None:
+            record.bookings.append(booking)
+        else:
+            self._take(record.sums, booking)
+
+    def add(self, entry: Entry, sums: Sums) -> None:
+        """Add ``sums`` to what is booked under ``entry``."""
+        present = self.totals.get(entry)
+        self.totals[entry] = sums if present is None else present + sums
+
+    def settle(self) -> None:
+        """Turn everything that waits into sums."""
+        waiting, self._waiting, self._count = self._waiting, {}, 0
+        for (kind, *_), batch in waiting.items():
+            for record, sums in zip(batch, self._turn[kind]([record.moments for record in batch]), strict=True):
+                record.sums = sums
+                for booking in record.bookings:
+                    self._take(sums, booking)
+                if kind == "activation":
+                    # A pair may still need the numbers of each token; those of sequences have been used.
+                    record.moments = record.moments._replace(sequences=())
+
+    def _take(self, sums: Sums, booking: Booking) -> None:
+        for slot in booking.slots:
+            self.add(Entry(slot, booking.call, booking.dtype, booking.head), sums)
+
+    def _keep(self, moments: Moments, group: tuple[Any, ...]) -> Record:
+        if self._count >= BATCH:
+            self.settle()
+        record = Record(moments)
+        self._waiting.setdefault(group, []).append(record)
+        self._count += 1
+        return record
+
+
+def _shape(moments: TokenMoments) -> tuple[Any, ...]:
+    row = moments.tokens[0]
+    return row.shape, moments.width, row.dtype, row.device, len(moments.largest), moments.spread is None
+
+
+def _loss_sums(batch: Sequence[Tensor]) -> list[Sums]:
+    values = torch.stack([value.double() for value in batch]).cpu().numpy()
+    return [Sums("loss", np.array([1.0, value])) for value in values]

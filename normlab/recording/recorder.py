@@ -1,0 +1,236 @@
+"""The recorder: what is observed while a model runs forward and backward, as a table."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+import pandas as pd
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from normlab.errors import RecordingError
+from normlab.recording.attachment import Attachment
+from normlab.recording.coverage import coverage_of, missing_of, unobserved
+from normlab.recording.ledger import Ledger
+from normlab.recording.observer import SEVERAL_BACKWARD, Observer
+from normlab.recording.parameters import measure, stale_gradient
+from normlab.recording.plan import Address, SitePlan
+from normlab.recording.planning import plan_of
+from normlab.recording.rows import table_of
+from normlab.recording.selection import select
+from normlab.recording.state import Expected, SiteKey, State, StepState
+from normlab.recording.tensors import recomputing
+from normlab.recording.watches import Watches
+
+
+def record(
+    model: nn.Module,
+    mask: Bool[Tensor, "batch token"] | None = None,
+    loss_scale: float = 1.0,
+    sites: Iterable[str] | SitePlan | None = None,
+    quantities: Iterable[str] | None = None,
+    every: int = 1,
+    strict: bool = False,
+) -> "Recorder":
+    """Record a model while it runs inside a ``with`` block.
+
+    ::
+
+        with nl.record(model) as recorder:
+            model.loss(tokens, targets).backward()
+        table = recorder.table()
+
+    Tensors are reduced while the model runs and none is kept. Several forward and backward passes are
+    micro-batches of one step, and merge as if all their tokens had been one batch. No bit of the model's
+    outputs and gradients changes (:func:`check_transparent`). In a training loop call
+    :meth:`Recorder.step` after each backward pass, before the optimizer changes or clears the gradients.
+
+    Args:
+        model: a model of the zoo or of transformers, whose residual streams are known or found (see
+            :func:`normlab.discover`), or any module: then the output of every module without children and
+            every parameter are recorded by name.
+        mask: True where a token is real; the others count nowhere.
+        loss_scale: what the loss was multiplied by before the backward pass; gradients are divided by it.
+        sites: names from ``SITES``, those of gradients too; or a plan of your own. The default ones
+            unless given.
+        quantities: names from ``QUANTITIES``; all that can be recorded unless given.
+        every: in a training loop, record each ``every``-th step.
+        strict: whether a site that was expected and not observed is an error.
+
+    Returns:
+        A recorder, to be used in a ``with`` statement.
+
+    Raises:
+        NormlabError: a site or a quantity that does not exist, or an argument out of range.
+    """
+    return Recorder(model, mask, loss_scale, sites, quantities, every, strict)
+
+
+class Recorder:
+    """What :func:`record` returns; its arguments are described there."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        mask: Bool[Tensor, "batch token"] | None,
+        loss_scale: float,
+        sites: Iterable[str] | SitePlan | None,
+        quantities: Iterable[str] | None,
+        every: int,
+        strict: bool,
+    ) -> None:
+        _check(loss_scale, every)
+        own = sites if isinstance(sites, SitePlan) else None
+        self.plan = own or plan_of(model)
+        self._selection = select(self.plan, sites if own is None else None, quantities)  # type: ignore[arg-type]
+        self._watches = Watches(model, self.plan, self._selection)
+        self._observer = Observer(self._watches, self._selection.wanted, mask)
+        self._attachment = Attachment(model, set(self._watches.by_module), self._pass_starts, self._module_ran)
+        self._model, self._loss_scale, self._every, self._strict = model, loss_scale, every, strict
+        self._step, self._stepped, self._used, self._fresh = 0, False, False, True
+        self._steps: dict[int, StepState] = {}
+
+    @property
+    def mask(self) -> Bool[Tensor, "batch token"] | None:
+        """Which tokens are real; set it before a micro-batch that has another mask."""
+        return self._observer.mask
+
+    @mask.setter
+    def mask(self, mask: Bool[Tensor, "batch token"] | None) -> None:
+        self._observer.mask = mask
+
+    def __enter__(self) -> "Recorder":
+        """Attach to the model.
+
+        Raises:
+            RecordingError: a parameter has a gradient already, or this recorder was used before.
+        """
+        if self._used:
+            raise RecordingError("this recorder has recorded already: call record(model) again for a new one")
+        self._used = True
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Read the gradients of parameters and let go of the model.
+
+        Raises:
+            RecordingError: ``strict`` was asked for and an expected site was not observed.
+        """
+        self._attachment.detach()
+        if self._observer.ledger is not None and (self._observer.ran or not self._stepped):
+            self._steps[self._step] = self._closed()
+        self._observer.close()
+        if kind is None and self._strict:
+            for step, state in self._steps.items():
+                _refuse(unobserved(state), step)
+
+    def step(self) -> None:
+        """End a step of a training loop: gradients of parameters are read now.
+
+        Raises:
+            RecordingError: the recorder is not inside its ``with`` block.
+        """
+        if not self._used or (self._observer.ledger is None and not self._pausing):
+            raise RecordingError("step() ends a step inside the with block of record(model): call it there")
+        if self._observer.ledger is not None:
+            self._steps[self._step] = self._closed()
+            self._observer.close()
+            self._attachment.detach()
+        self._stepped = True
+        self._step += 1
+        if not self._pausing:
+            self._open()
+
+    def state(self) -> State:
+        """Return what was recorded as plain data, to be pickled and merged with others by :func:`merge`."""
+        steps = dict(self._steps)
+        if self._observer.ledger is not None and (self._observer.ran or not self._stepped):
+            steps[self._step] = self._closed()
+        return State(steps, self._selection.sites, self._selection.quantities)
+
+    def table(self) -> pd.DataFrame:
+        """Return the table: a row for each quantity of each site and parameter, also where there is no value."""
+        return table_of(self.state())
+
+    def coverage(self) -> pd.DataFrame:
+        """Return a line for each expected site and parameter: whether it was observed, and if not, why.
+
+        The columns are ``stack, layer, sublayer, site, role, name, expected, observed, status``. A site
+        that the model does not have is not expected; the status says why.
+        """
+        return coverage_of(self.state())
+
+    @property
+    def _pausing(self) -> bool:
+        return self._step % self._every != 0
+
+    def _open(self) -> None:
+        self._fresh = True
+        if not self._step:
+            self._refuse_stale_gradients()
+        self._observer.begin(Ledger(self._loss_scale))
+        self._attachment.attach()
+
+    def _pass_starts(self) -> None:
+        if not recomputing():
+            self._observer.start_pass()
+
+    def _module_ran(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        if self._fresh:
+            # In a loop gradients are cleared after step(), so this can be known only now.
+            self._refuse_stale_gradients()
+            self._fresh = False
+        self._observer.module_ran(module, args, kwargs, result)
+
+    def _refuse_stale_gradients(self) -> None:
+        if name := stale_gradient(self._model):
+            raise RecordingError(
+                f"the parameter {name!r} has a gradient already, which would be counted as this step's: "
+                "call model.zero_grad() first"
+            )
+
+    def _closed(self) -> StepState:
+        """Return the current step's state."""
+        observer = self._observer
+        assert observer.ledger is not None
+        observer.ledger.settle()
+        slots = self._watches.slots
+        spoilt = {slot for slot, reason in observer.reasons.items() if reason == SEVERAL_BACKWARD}
+        sums = {
+            SiteKey(
+                _with_head(slots[entry.slot].address, entry.head), entry.call, entry.dtype, slots[entry.slot].kind
+            ): one
+            for entry, one in observer.ledger.totals.items()
+            if entry.slot not in spoilt
+        }
+        return StepState(
+            sums,
+            missing_of(self._watches, observer),
+            {Expected(absent.address, "activation"): absent.reason for absent in self.plan.absent},
+            measure(self._model, self.plan.parameters, self._loss_scale),
+        )
+
+
+def _with_head(address: Address, head: int | None) -> Address:
+    return address if head is None else replace(address, head=head)
+
+
+def _check(loss_scale: float, every: int) -> None:
+    if not (math.isfinite(loss_scale) and loss_scale):
+        raise RecordingError(f"loss_scale is {loss_scale!r}: give a finite number other than zero")
+    if every < 1:
+        raise RecordingError(f"every is {every!r}: give a whole number of at least 1")
+
+
+def _refuse(missing: list[str], step: int) -> None:
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise RecordingError(
+            f"step {step} did not observe {'; '.join(missing[:3])}{more}: "
+            "run the model forward and backward inside the block, or ask for other sites"
+        )

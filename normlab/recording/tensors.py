@@ -1,0 +1,105 @@
+"""Reading tensors out of a running module without disturbing it."""
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from normlab.recording.plan import Layout
+
+_NOTHING: Final = nullcontext()
+
+
+class Seen:
+    """A tensor at one moment of its life, held weakly."""
+
+    __slots__ = ("ref", "version")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.ref = weakref.ref(tensor)
+        self.version = _version(tensor)
+
+    def is_still(self, tensor: Tensor) -> bool:
+        """Say whether this is ``tensor``, unchanged since."""
+        return self.ref() is tensor and self.version == _version(tensor) >= 0
+
+    def tensor(self) -> Tensor | None:
+        """Return the tensor if it is alive and unchanged."""
+        tensor = self.ref()
+        return tensor if tensor is not None and self.is_still(tensor) else None
+
+
+def _version(tensor: Tensor) -> int:
+    """Return the number of in-place changes so far, or -1 where torch does not count them."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def select(side: str, path: Sequence[int | str], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Return what stands at a place of a module's arguments or result; ``None`` where there is nothing."""
+    if side == "output":
+        return _inside(result, path)
+    first, *rest = path
+    if isinstance(first, int):
+        return _inside(args[first], rest) if first < len(args) else None
+    return _inside(kwargs.get(first), rest)
+
+
+def _inside(value: Any, path: Sequence[int | str]) -> Any:
+    for step in path:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            value = getattr(value, step, None) if isinstance(step, str) else None
+    return value
+
+
+def arranged(x: Tensor, layout: Layout, tokens: tuple[int, int]) -> Tensor:
+    """Return ``x`` with sequences along its first axis and tokens along its second.
+
+    Args:
+        x: a tensor.
+        layout: the order of its axes now.
+        tokens: numbers of sequences and of tokens in each, for a flat tensor.
+    """
+    if layout == "flat":
+        return x.reshape(*tokens, x.shape[-1])
+    return x.transpose(0, 1) if layout == "tokens first" else x
+
+
+def by_head(x: Tensor, heads: bool) -> Iterator[tuple[int | None, Tensor]]:
+    """Yield ``x``, or each head of ``[batch, head, token, feature]`` with its number."""
+    if heads:
+        yield from enumerate(x.unbind(1))
+    else:
+        yield None, x
+
+
+def recomputing() -> bool:
+    """Say whether a module runs because activation checkpointing repeats it during the backward pass."""
+    # Grad mode tells only one of the two kinds of checkpointing.
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def quiet() -> AbstractContextManager[Any]:
+    """Return a context in which nothing is recorded for autograd, or cast by autocast."""
+    if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
+        return torch.no_grad() if torch.is_grad_enabled() else _NOTHING
+    stack = ExitStack()
+    stack.enter_context(torch.no_grad())
+    for device in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(device):
+            stack.enter_context(torch.autocast(device, enabled=False))
+    return stack
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """Return the name of a tensor's dtype, as the table's column ``dtype`` has it."""
+    return _NAMES[tensor.dtype]
+
+
+_NAMES: Final = {
+    value: str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
+}

@@ -1,0 +1,163 @@
+"""A plan made ready for a model: for each module, which tensors to look at and where they are booked."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from torch import nn
+
+from normlab.errors import RecordingError, suggest
+from normlab.recording.plan import Address, Observed, Port, Residual, Scores, SitePlan
+from normlab.recording.selection import Selection
+from normlab.recording.sums import Kind
+
+#: A port without its module: side, path, and what is added to it.
+Place: TypeAlias = tuple[str, tuple[int | str, ...], tuple[Port, ...]]
+
+
+class Slot(NamedTuple):
+    """Something that is expected to be observed.
+
+    Attributes:
+        address: where its rows belong.
+        kind: what kind of sums it gets.
+        port: the tensor.
+        reported: whether its rows were asked for, or it only serves those of others.
+    """
+
+    address: Address
+    kind: Kind
+    port: Port
+    reported: bool
+
+
+@dataclass
+class PortWatch:
+    """One tensor of one module.
+
+    Attributes:
+        port: which.
+        heads: whether its second axis is heads.
+        forward: slots under which the tensor is booked.
+        backward: slots under which its gradient is booked.
+        reduced: whether the tensor is reduced although no slot asks for it, because a pair needs it.
+        remembered: how many sums with tensors of other modules need it later.
+        planned: whether it has tokens by a plan, so that a mask must fit it.
+    """
+
+    port: Port
+    heads: bool = False
+    forward: list[int] = field(default_factory=list)
+    backward: list[int] = field(default_factory=list)
+    reduced: bool = False
+    remembered: int = 0
+    planned: bool = True
+
+
+@dataclass
+class Watch:
+    """What is read when a module has run.
+
+    Attributes:
+        ports: its tensors.
+        residuals: the residual sums that it stores, with their slots.
+        scores: the attention logits that it computes, with their slots.
+        loss: the loss that it computes, with its slot.
+    """
+
+    ports: dict[Place, PortWatch] = field(default_factory=dict)
+    residuals: list[tuple[int, Residual]] = field(default_factory=list)
+    scores: list[tuple[int, Scores]] = field(default_factory=list)
+    loss: tuple[int, Port] | None = None
+
+
+class Watches:
+    """A plan and a selection, compiled for one model.
+
+    Args:
+        model: the model.
+        plan: its sites.
+        selection: which of them are recorded.
+
+    Attributes:
+        slots: everything that is expected.
+        by_module: what is read at each module, by the module's identity.
+        once: whether every module runs once in a pass.
+        in_place: whether tensors may be changed in place after they were seen.
+
+    Raises:
+        RecordingError: the plan names a module that the model does not have.
+    """
+
+    def __init__(self, model: nn.Module, plan: SitePlan, selection: Selection) -> None:
+        self.slots: list[Slot] = []
+        self.by_module: dict[int, Watch] = {}
+        self.once, self.in_place = plan.once, plan.in_place
+        self._modules = dict(model.named_modules(remove_duplicate=False))
+        self._selection = selection
+        _check(plan.modules(), self._modules)
+        for observed in plan.observed:
+            self._observe(observed)
+        if selection.pairs:
+            for residual in plan.residuals:
+                self._compare(residual)
+        for scores in plan.scores:
+            if scores.address.site in selection.sites:
+                self._watch(scores.key).scores.append((self._slot(scores.address, "scores", scores.key), scores))
+        if plan.loss is not None and "loss" in selection.quantities:
+            self._watch(plan.loss).loss = (self._slot(Address(), "loss", plan.loss), plan.loss)
+
+    def _observe(self, observed: Observed) -> None:
+        address, port, heads = observed.address, observed.port, observed.heads
+        site, gradient = address.site, address.gradient() if observed.gradient else None
+        asked = site in self._selection.sites
+        if asked or self._selection.also_reads(site):
+            watch = self._port(port)
+            watch.forward.append(self._slot(address, "activation", port, reported=asked))
+            watch.heads, watch.planned = heads, site != "output"
+        if gradient is not None and gradient.site in self._selection.sites:
+            watch = self._port(port)
+            watch.backward.append(self._slot(gradient, "gradient", port))
+            watch.heads, watch.planned = heads, site != "output"
+
+    def _compare(self, residual: Residual) -> None:
+        last = residual.last
+        self._watch(last).residuals.append((self._slot(residual.address, "pair", last), residual))
+        for port in (residual.skip, residual.update, last):
+            watch = self._port(port)
+            watch.reduced |= port is not residual.total
+            watch.remembered += port.module != last.module
+
+    def _slot(self, address: Address, kind: Kind, port: Port, *, reported: bool = True) -> int:
+        self.slots.append(Slot(address, kind, port, reported))
+        return len(self.slots) - 1
+
+    def identity(self, port: Port) -> int:
+        """Return the identity of a port's module."""
+        return id(self._modules[port.module])
+
+    def _watch(self, port: Port) -> Watch:
+        return self.by_module.setdefault(self.identity(port), Watch())
+
+    def _port(self, port: Port) -> PortWatch:
+        # A module that stands in several places is read once, whatever its path.
+        ports = self._watch(port).ports
+        if place(port) not in ports:
+            ports[place(port)] = PortWatch(port)
+            for other in port.plus:
+                self._port(other).remembered += 1
+        return ports[place(port)]
+
+
+def place(port: Port) -> Place:
+    """Return where a port is, seen from its module."""
+    return port.side, port.path, port.plus
+
+
+def _check(paths: Iterable[str], modules: dict[str, nn.Module]) -> None:
+    for path in paths:
+        if path not in modules:
+            raise RecordingError(
+                f"the site plan names the module {path!r}, which the model does not have: "
+                f"give a path from model.named_modules(){suggest(path, modules)}"
+            )

@@ -1,0 +1,151 @@
+"""Gradients and sizes of parameters by role."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import normlab as nl
+from normlab.errors import RecordingError
+from normlab.recording import Address, Parameter, SitePlan
+from normlab.recording.parameters import measure
+
+Make = Callable[..., nn.Module]
+Value = Callable[..., float]
+
+
+def recorded(model: nn.Module, batch: Any, **options: Any) -> Any:
+    with nl.record(model, sites=["stream"], **options) as recorder:
+        model.loss(*batch).backward()
+    return recorder.table()
+
+
+def norm(*tensors: torch.Tensor | None) -> float:
+    return float(torch.cat([t.double().flatten() for t in tensors if t is not None]).norm())
+
+
+@pytest.mark.parametrize("placement", ["pre", "peri", "layerscale"])
+def test_every_role(placement: str, make: Make, batch: Any, value: Value) -> None:
+    model = make(placement=placement, bias=True, activation="swiglu", position="learned")
+    table = recorded(model, batch)
+    for path, sub in model.sublayers("decoder"):
+        here = {"layer": sub.where.layer, "sublayer": sub.where.sublayer}
+        for name, parameter in sub.mixer.named_parameters():
+            role = name.replace(".weight", "").replace(".bias", "_bias")
+            for quantity, expected in (
+                ("grad_norm", norm(parameter.grad)),
+                ("grad_rms", norm(parameter.grad) / parameter.numel() ** 0.5),
+                ("param_rms", norm(parameter.detach()) / parameter.numel() ** 0.5),
+            ):
+                assert value(table, role=role, quantity=quantity, **here) == pytest.approx(expected, rel=1e-6), path
+        gains = [p.grad for name, p in sub.named_parameters() if name.endswith("norm.gain")]
+        assert value(table, role="norm_gain", quantity="grad_norm", **here) == pytest.approx(norm(*gains), rel=1e-6)
+        everything = norm(*(p.grad for p in sub.parameters()))
+        assert value(table, role="all", quantity="grad_norm", **here) == pytest.approx(everything, rel=1e-6)
+    assert value(table, role="head", quantity="grad_norm") == pytest.approx(norm(model.head.weight.grad), rel=1e-6)
+    embedding = model.stacks["decoder"].embedding
+    assert value(table, role="position", quantity="grad_norm") == pytest.approx(norm(embedding.position.grad), rel=1e-6)
+    assert table[table["role"] == "branch_scale"].empty == (placement != "layerscale")
+
+
+def test_all_squares_add_up_to_the_model(make: Make, batch: Any) -> None:
+    model = make(final_norm=True)
+    table = recorded(model, batch)
+    total = table.query("role == 'all' and quantity == 'grad_norm'")["value"]
+    assert np.sqrt((total**2).sum()) == pytest.approx(norm(*(p.grad for p in model.parameters())), rel=1e-6)
+
+
+def test_tied_weights_count_once(make: Make, batch: Any, value: Value) -> None:
+    model = make(tie_embeddings=True)
+    table = recorded(model, batch)
+    found = value(table, role="embed+head", quantity="grad_norm", layer=0)
+    assert found == pytest.approx(norm(model.head.weight.grad), rel=1e-6)
+    assert not table["role"].isin(["embed", "head"]).any()
+
+
+def test_missing_frozen_and_zero_gradients_say_so(make: Make, batch: Any) -> None:
+    model = make()
+    block = model.stacks["decoder"].blocks[0].sublayers
+    block["mlp"].mixer.up.weight.requires_grad_(False)
+    with nl.record(model, sites=["stream"]) as recorder:
+        loss = model.loss(*batch)
+        loss.backward()
+        block["attn"].mixer.q.weight.grad.zero_()
+        block["attn"].mixer.k.weight.grad = None
+    rows = recorder.table().query("layer == 1 and quantity == 'grad_norm'").set_index(["sublayer", "role"])
+    assert rows.loc[("mlp", "up"), "status"] == "frozen" and np.isnan(rows.loc[("mlp", "up"), "value"])
+    assert rows.loc[("attn", "k"), "status"] == "no gradient" and np.isnan(rows.loc[("attn", "k"), "value"])
+    assert rows.loc[("attn", "q"), "status"] == "exact-zero" and rows.loc[("attn", "q"), "value"] == 0
+    assert rows.loc[("attn", "all"), "status"] == "without k (no gradient)" and rows.loc[("attn", "all"), "value"] > 0
+    coverage = recorder.coverage().query("role == 'k' and layer == 1").iloc[0]
+    assert not coverage["observed"] and coverage["status"] == "no gradient"
+
+
+class Bare(nn.Module):
+    def __init__(self, value: torch.Tensor, gradient: torch.Tensor | None = None) -> None:
+        super().__init__()
+        self.w = nn.Parameter(value)
+        self.w.grad = gradient
+
+
+def sums(model: nn.Module, scale: float = 1.0, rows: tuple[int, int] | None = None) -> Any:
+    return next(iter(measure(model, [Parameter("w", Address(name="w"), "", rows)], scale).values()))
+
+
+CASES = {
+    "fp16, a million hundreds": (torch.full((1000, 1000), 100.0, dtype=torch.float16), 1e5),
+    "fp16, small": (torch.full((64, 64), 1e-4, dtype=torch.float16), 64 * float(torch.tensor(1e-4).half())),
+    "bf16": (torch.full((300, 70), 3.0, dtype=torch.bfloat16), 3 * 21000**0.5),
+    "huge": (torch.full((30, 7), 1e30), 1e30 * 210**0.5),
+    "tiny": (torch.full((30, 7), 1e-30), 1e-30 * 210**0.5),
+    "one": (torch.full((1,), -2.0), 2.0),
+    "scalar": (torch.tensor(3.0), 3.0),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_norms_over_the_whole_range(case: str) -> None:
+    gradient, expected = CASES[case]
+    found = sums(Bare(torch.zeros_like(gradient), gradient))
+    assert found.gradient_squares**0.5 == pytest.approx(expected, rel=1e-6 if "tiny" not in case else 1e-5)
+    assert sums(Bare(gradient)).squares == found.gradient_squares
+
+
+def test_many_small_entries() -> None:
+    gradient = torch.randn(10**7, generator=torch.Generator().manual_seed(0)) / 1000
+    found = sums(Bare(torch.zeros(10**7), gradient)).gradient_squares ** 0.5
+    assert found == pytest.approx(float(gradient.double().norm()), rel=1e-7)
+
+
+def test_entries_that_are_not_finite_are_counted_and_left_out() -> None:
+    gradient = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    expected = norm(gradient[2:])
+    gradient[0], gradient[1] = float("nan"), float("inf")
+    model = Bare(torch.ones(1000), gradient)
+    found = sums(model)
+    assert found.nonfinite == 2 and found.gradient_squares**0.5 == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_packed_matrix_is_split_by_rows() -> None:
+    gradient = torch.arange(12.0).reshape(6, 2)
+    model = Bare(torch.ones(6, 2), gradient)
+    assert sums(model, rows=(2, 4)).gradient_squares == pytest.approx(float(gradient[2:4].square().sum()))
+    assert sums(model, scale=2.0).gradient_squares == pytest.approx(float(gradient.square().sum()) / 4)
+
+
+def test_sparse_gradients() -> None:
+    model = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 1))
+    with nl.record(model) as recorder:
+        model(torch.tensor([[1, 1, 3]])).sum().backward()
+    found = recorder.table().query("name == '0.weight' and quantity == 'grad_norm'")["value"].item()
+    assert found == pytest.approx(norm(model[0].weight.grad.to_dense()), rel=1e-6)
+
+
+def test_a_plan_that_names_no_parameter_is_refused(make: Make, batch: Any) -> None:
+    plan = SitePlan(parameters=(Parameter("head.wait", Address(), "head"),))
+    model = make()
+    with pytest.raises(RecordingError, match="'head.wait'.*did you mean 'head.weight'"), nl.record(model, sites=plan):
+        model.loss(*batch).backward()
