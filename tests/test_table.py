@@ -1,5 +1,6 @@
 """The table: schema, order, files."""
 
+import gzip
 import math
 
 import numpy as np
@@ -100,3 +101,11 @@ def test_cell_columns_are_the_fields_of_a_spec() -> None:
 
     run = {"data", "batch", "tokens", "loss", "model_seed", "data_seed"}
     assert set(table.CELL_COLUMNS) == set(ModelSpec(depth=1, width=8).columns()) | run
+
+
+@pytest.mark.parametrize("name", ["plain", 'line\nbreak, "quoted"'])
+def test_repeating_constant_columns_as_text_writes_the_same_csv(name):
+    frame = table.from_rows([{"quantity": q, "value": v, "name": name} for q, v in (("loss", 0.1), ("count", 2.0))])
+    frame = frame.assign(norm="a,b", depth=3)
+    plain = frame.to_csv(index=False, lineterminator="\n")
+    assert gzip.decompress(table.to_csv_bytes(frame)).decode() == plain
