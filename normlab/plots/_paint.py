@@ -1,0 +1,153 @@
+"""Curves become lines, bands and marks on an axes."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from normlab.plots._curves import Curve, curves
+from normlab.plots._style import THEORY, Look, depth_looks, kind_looks, style
+from normlab.plots._ticks import layer_axis, log_axis
+
+#: More points than this in one axes become pixels in an SVG.
+_RASTER_POINTS: Final = 2000
+#: More lines than this do not get a legend entry each.
+_LEGEND_LINES: Final = 24
+_MARKS: Final = 5
+_X_LABELS: Final = {
+    "layer": "layer ℓ",
+    "fraction": "relative depth ℓ/L",
+    "q": "mean square q of the stream (squared units)",
+}
+
+
+def new_axes() -> Axes:
+    """Return the axes of a new figure that belongs to no window and no global state."""
+    with style():
+        return Figure(figsize=(6.4, 4.0), layout="constrained").add_subplot()
+
+
+def paint(ax: Axes, placed: pd.DataFrame, depths: Sequence[int] | None = None) -> None:
+    """Draw every curve of ``placed``: a line a depth, and where there are several kinds of models, a colour a kind."""
+    lines = list(curves(placed))
+    kinds = list(dict.fromkeys(curve.panel for curve in lines))
+    depth_look = depth_looks([*(depths or ()), *(curve.depth for curve in lines)])
+    kind_look = kind_looks(kinds)
+    rasterized = len(placed) > _RASTER_POINTS
+    for place, curve in enumerate(lines):
+        if curve.source == "theory":
+            _predicted(ax, curve)
+            continue
+        look = depth_look[curve.depth]
+        if len(kinds) > 1:
+            look = Look(kind_look[curve.panel].color, kind_look[curve.panel].marker, look.dash)
+        label = _label(curve, len(kinds) > 1) if len(lines) <= _LEGEND_LINES else "_"
+        _measured(ax, curve, look, label, (place + 1) / len(lines), rasterized=rasterized)
+
+
+def _label(curve: Curve, several: bool) -> str:
+    return f"{curve.panel}, L = {curve.depth}" if several else f"{curve.depth}"
+
+
+def _measured(ax: Axes, curve: Curve, look: Look, label: str, offset: float, *, rasterized: bool) -> None:
+    points = curve.points
+    x, centre = points["x"].to_numpy(), points["centre"].to_numpy()
+    ax.plot(
+        x,
+        centre,
+        color=look.color,
+        linestyle=look.dash,
+        linewidth=1.6,
+        marker=look.marker,
+        markersize=4.2,
+        markeredgecolor="white",
+        markeredgewidth=0.6,
+        markevery=marked(ax, x, offset),
+        label=label,
+        rasterized=rasterized,
+    )
+    if np.isfinite(points["low"]).any():
+        ax.fill_between(
+            x, points["low"], points["high"], color=look.color, alpha=0.17, linewidth=0, rasterized=rasterized
+        )
+    mark_gaps(ax, points, look)
+
+
+def _predicted(ax: Axes, curve: Curve) -> None:
+    points = curve.points
+    x, centre = points["x"].to_numpy(), points["centre"].to_numpy()
+    ax.plot(x, centre, color=THEORY, linestyle=(0, (1, 1.4)), linewidth=1.5, zorder=4, label="theory")
+
+
+def marked(ax: Axes, x: np.ndarray, offset: float) -> list[int]:
+    """Return which points carry a marker: the last, and a few spread over the line's length on screen.
+
+    ``offset`` shifts them, so that the markers of lines that lie on each other do not.
+    """
+    if len(x) <= 2:
+        return list(range(len(x)))
+    if not np.isfinite(x).all():
+        return [len(x) - 1]
+    place = ax.transScale.transform(np.column_stack([x, np.ones(len(x))]))[:, 0]
+    if not np.isfinite(place).all():
+        return [len(x) - 1]
+    share = (place - place[0]) / (place[-1] - place[0] or 1.0)
+    wanted = (np.arange(_MARKS) + offset) / _MARKS
+    return sorted({int(np.abs(share - target).argmin()) for target in wanted} | {len(x) - 1})
+
+
+def mark_gaps(ax: Axes, points: pd.DataFrame, look: Look) -> None:
+    """Mark what has no place on the axis: not finite at the top edge, exactly zero at the bottom edge."""
+    for column, edge, marker, label in (
+        ("nonfinite", 0.985, "x", "not finite"),
+        ("zeros", 0.015, "v", "exactly zero"),
+    ):
+        hidden = (points[column] > 0) & points["centre"].isna()
+        if hidden.any():
+            x = points.loc[hidden, "x"].to_numpy()
+            ax.plot(
+                x,
+                np.full(len(x), edge),
+                transform=ax.get_xaxis_transform(),
+                color=look.color,
+                linestyle="none",
+                marker=marker,
+                markersize=4,
+                clip_on=False,
+                label=label,
+            )
+
+
+def dress(ax: Axes, placed: pd.DataFrame, x: str, ylabel: str, *, log: bool = True) -> None:
+    """Label the axes and give them their scales; call it before :func:`paint`, which places markers by scale."""
+    if log:
+        log_axis(ax, "y")
+    if x == "q":
+        log_axis(ax, "x")
+    elif x == "layer":
+        layer_axis(ax, [int(depth) for depth in placed["depth"].unique()])
+    ax.set_xlabel(_X_LABELS[x])
+    ax.set_ylabel(ylabel)
+
+
+def legend_entries(axes: Sequence[Axes]) -> tuple[list[Artist], list[str]]:
+    """Return one handle for each label that the lines of ``axes`` have, depths in increasing order."""
+    found: dict[str, Artist] = {}
+    for ax in axes:
+        handles, labels = ax.get_legend_handles_labels()
+        for handle, label in zip(handles, labels, strict=True):
+            found.setdefault(str(label), handle)
+    order = sorted(found, key=lambda label: (not label.isdigit(), int(label) if label.isdigit() else 0))
+    return [found[label] for label in order], order
+
+
+def add_legend(ax: Axes, title: str = "depth L") -> None:
+    """Put the legend beside the axes, where it hides no data."""
+    handles, labels = legend_entries([ax])
+    if labels:
+        depths_only = labels[0].isdigit()
+        ax.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.02), title=title if depths_only else None)

@@ -1,0 +1,90 @@
+"""A plot as data: what it draws, from which rows, and the sentence that says what it shows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from normlab.plots._aggregate import LEVEL, Average
+from normlab.plots._curves import STREAM_Q, points
+from normlab.plots._rows import Rows, with_depth
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One way to look at a table.
+
+    Attributes:
+        name: how claims, commands and files name it.
+        title: its heading.
+        explains: what the quantity is and what to look for, in one sentence.
+        function: the axes-level drawing function, ``f(table, *, ax=None, x="layer", theory=None, ...) -> Axes``.
+        needs: the rows that it draws.
+        average: the mean over seeds, geometric (of logarithms) or arithmetic.
+        finding: states in one sentence, with numbers, what the plot of a table shows.
+        panels: every kind of model has a panel of its own; otherwise all share one.
+    """
+
+    name: str
+    title: str
+    explains: str
+    function: Callable[..., Axes]
+    needs: Rows
+    average: Average
+    finding: Callable[[pd.DataFrame], str]
+    panels: bool = True
+
+    def missing(self, table: pd.DataFrame) -> str:
+        """Say in one sentence why ``table`` cannot be drawn, or return an empty string."""
+        return self.needs.missing(table)
+
+    def relevant(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the few rows of a large table that the plot, its x axis and its fits can need."""
+        stream = (table["site"] == STREAM_Q.site) & (table["quantity"] == STREAM_Q.quantity)
+        own = (table["site"] == self.needs.site) & (table["quantity"] == self.needs.quantity)
+        rows = with_depth(table, table[stream | own & (table["role"] == self.needs.role)])
+        return rows.reset_index(drop=True)
+
+    def aggregated(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the points of the plot: one row a point, with the mean over seeds, its interval and the counts.
+
+        Raises:
+            DataError: the table lacks the rows.
+        """
+        return points(table, self.needs, self.average)
+
+    def caption(self, table: pd.DataFrame) -> str:
+        """Say what the lines and bands are.
+
+        Raises:
+            DataError: the table lacks the rows.
+        """
+        return self.describe(self.aggregated(table))
+
+    def describe(self, placed: pd.DataFrame) -> str:
+        """Say how seeds became the lines and bands of the points ``placed``."""
+        words = _spread(placed, self.average, *(("line", "band") if self.panels else ("points", "bars")))
+        return f"{words}{_gaps(placed)}"
+
+
+def _spread(placed: pd.DataFrame, average: Average, centre: str, interval: str) -> str:
+    measured = placed[placed["source"] == "measured"]
+    seeds = sorted({int(count) for count in measured["seeds"] if count})
+    if not seeds:
+        return "No point has a finite value."
+    if seeds[-1] == 1:
+        return f"One seed, so no {interval}."
+    count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    of = "geometric mean" if average == "geometric" else "mean"
+    inside = "mean logarithm" if average == "geometric" else "mean"
+    around = f"{100 * LEVEL:.0f} % Student t interval of the {inside}"
+    return f"{centre.capitalize()}: {of} over {count} seeds; {interval}: {around}."
+
+
+def _gaps(placed: pd.DataFrame) -> str:
+    """Say how many points have no place on the axis; they are marked at its edges."""
+    hidden = placed[placed["centre"].isna()]
+    broken, zero = int((hidden["nonfinite"] > 0).sum()), int((hidden["zeros"] > 0).sum())
+    says = f" ×: a seed is not finite ({broken} of {len(placed)} points)." if broken else ""
+    return says + (f" ▾: a seed is exactly zero ({zero} of {len(placed)} points)." if zero else "")

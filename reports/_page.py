@@ -1,0 +1,156 @@
+"""The page: what goes in, and how it becomes one file."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+from normlab.claims import RegimeVerdict, Verdict, false_verdicts_expected, judge_all
+from normlab.errors import DataError
+from normlab.plots import PLOTS, Plot, draw, skipped
+from normlab.plots.files import whole_file
+from normlab.reports._definitions import definitions
+from normlab.reports._interval import strip
+from normlab.reports._rows import Grid, as_precise, data_uri, exported, grids, rounded
+from normlab.reports._source import Source, read_source
+from normlab.reports._svg import inline_svg
+
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+#: Where q on an axis and the fitted law come from.
+_STREAM_QUERY: Final = "quantity == 'mean_square' and site == 'stream'"
+
+
+@dataclass(frozen=True)
+class FigureView:
+    """A plot as the page shows it.
+
+    Attributes:
+        number: 1, 2, ... in the order of the page.
+        plot: what it is.
+        finding: what it shows, in one sentence.
+        caption: what lines and bands are.
+        svg: the drawing.
+        aspect: its height over its width.
+        grids: the tables behind it.
+    """
+
+    number: int
+    plot: Plot
+    finding: str
+    caption: str
+    svg: Markup
+    aspect: float
+    grids: tuple[Grid, ...]
+
+
+def report(run_or_table: pd.DataFrame | Path | str, path: Path | str) -> Path:
+    """Write the report of a run as one HTML file that opens from disk and needs nothing else.
+
+    It states what was run, the verdicts on the claims that the table can speak to, the plots with what each
+    shows and the aggregated rows behind it, the definitions of all that is named, and how to get from a number
+    to its rows. The same run gives the same bytes.
+
+    Args:
+        run_or_table: a run folder, a table's file, or a table.
+        path: the file to write.
+
+    Raises:
+        RunError: the folder is not a run, or has no finished cell.
+        DataError: what was given is not a table, or has no rows.
+        OSError: the file cannot be written.
+    """
+    path = Path(path)
+    html = page(read_source(run_or_table))
+    with whole_file(path) as part:
+        part.write_text(html, encoding="utf-8")
+    return path
+
+
+def page(source: Source) -> str:
+    """Return the report on ``source`` as HTML."""
+    views = [_figure(number, source.table, plot) for number, plot in enumerate(_drawn(source.table), start=1)]
+    figures, points = tuple(view for view, _ in views), {view.plot.name: (view.plot, rows) for view, rows in views}
+    verdicts, unjudged = _verdicts(source.table)
+    queries = [figure.plot.needs.query for figure in figures] + [str(verdict.rows["query"]) for verdict in verdicts]
+    export = exported(points)
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            title=_title(source),
+            source=source,
+            figures=figures,
+            by_name={figure.plot.name: figure for figure in figures},
+            skipped=skipped(source.table),
+            verdicts=verdicts,
+            unjudged=unjudged,
+            false_verdicts=false_verdicts_expected(verdicts),
+            definitions=definitions([*queries, _STREAM_QUERY]),
+            download=data_uri(export),
+            download_kb=round(len(export.encode()) / 1024),
+        )
+    )
+
+
+def _drawn(table: pd.DataFrame) -> list[Plot]:
+    return [plot for _, plot in PLOTS.items() if not plot.missing(table)]
+
+
+def _figure(number: int, table: pd.DataFrame, plot: Plot) -> tuple[FigureView, pd.DataFrame]:
+    few = plot.relevant(table)
+    finding, points = plot.finding(few), plot.aggregated(few)
+    figure = draw(few, plot.name, titled=False)
+    width, height = figure.get_size_inches()
+    svg = inline_svg(figure, f"figure-{number}", plot.title, finding)
+    view = FigureView(number, plot, finding, plot.describe(points), svg, float(height / width), grids(plot, points))
+    return view, points
+
+
+def _verdicts(table: pd.DataFrame) -> tuple[tuple[Verdict, ...], str]:
+    """The verdicts, or none and the reason."""
+    try:
+        return tuple(judge_all(table)), ""
+    except DataError as error:
+        return (), str(error)
+
+
+def _title(source: Source) -> str:
+    kinds = source.varying.get("placement") or [source.constant.get("placement", "")]
+    depths = source.varying.get("depth") or [source.constant.get("depth", "")]
+    names = ", ".join(kinds[:-1]) + " and " + kinds[-1] if len(kinds) > 1 else kinds[0]
+    if len(kinds) > 5:
+        names = f"{len(kinds)} placements"
+    if not names:
+        return "Recorded model"
+    reach = f"depths {depths[0]} to {depths[-1]}" if len(depths) > 1 else f"depth {depths[0]}"
+    return f"{names[0].upper()}{names[1:]}, {reach}"
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"rounded": rounded, "as_precise": as_precise, "words": _words, "moment": _moment}
+    environment.globals |= {"strip": strip, "css": Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8"))}
+    environment.tests |= {"tested": _tested}
+    return environment
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _moment(created: str) -> str:
+    """An ISO moment as a reader writes it."""
+    return created.replace("T", " ").replace("+00:00", " UTC")
+
+
+def _tested(regime: RegimeVerdict) -> bool:
+    return regime.verdict != "not-tested"

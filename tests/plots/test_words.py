@@ -1,0 +1,57 @@
+from types import ModuleType
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from normlab.plots import PLOTS
+from normlab.plots._words import change
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ([1.0, 1.01, 0.99], "stays at 1.00 within 5 %"),
+        ([1.0, 2.0, 5.2], "grows 5.20-fold (from 1.00 to 5.20)"),
+        ([2.0, 1.0, 0.5], "falls 4.00-fold (from 2.00 to 0.500)"),
+        ([1.0, 1.2], "grows by 20 % (from 1.00 to 1.20)"),
+        ([1.0, 3.0, 1.0], "ends within 5 % of where it starts (from 1.00 to 1.00, up to 3.00 on the way)"),
+        ([1.0, np.nan], "goes from 1.00 to no finite value"),
+        ([np.nan, np.nan], "has no finite value"),
+    ],
+)
+def test_a_change_in_words(path: list[float], words: str) -> None:
+    assert change(path) == words
+
+
+def test_the_finding_has_the_numbers_of_the_plot(table: pd.DataFrame) -> None:
+    found = PLOTS["stream_growth"].finding(table)
+    assert found.startswith("From layer 0 to layer 16 of 16, the stream's rms stays at 1.00 within 5 % in post; grows")
+    assert "pre: q = 1.0" in found and "·ℓ (4/4 seeds, not decided)" in found
+
+
+def test_a_slope_comes_with_its_interval(table: pd.DataFrame) -> None:
+    found = PLOTS["last_gradient"].finding(table)
+    assert "From depth 2 to depth 16" in found and "in pre, log-log slope −0." in found and "over 4 seeds" in found
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_many_kinds_are_summed_up(name: str, many: pd.DataFrame) -> None:
+    found = PLOTS[name].finding(many)
+    assert found.startswith(f"Over {40 if PLOTS[name].needs.apart else 20} kinds of models")
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_finding_is_one_line_for_any_table(name: str, sim: ModuleType, table: pd.DataFrame) -> None:
+    broken = table.assign(value=np.nan, status="nonfinite")
+    for any_table in (sim.cell("pre", 1, 0), sim.sweep(depths=(3,), seeds=1), broken):
+        said = PLOTS[name].finding(any_table)
+        assert said.endswith(".") and "\n" not in said and "nan" not in said
+
+
+def test_a_caption_says_how_seeds_became_bands(sim: ModuleType, table: pd.DataFrame) -> None:
+    assert PLOTS["input_scale"].caption(table) == (
+        "Line: geometric mean over 4 seeds; band: 95 % Student t interval of the mean logarithm."
+    )
+    assert PLOTS["token_overlap"].caption(table).startswith("Line: mean over 4 seeds")
+    assert PLOTS["last_gradient"].caption(sim.cell("pre", 4, 0)) == "One seed, so no bars."

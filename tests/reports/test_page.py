@@ -1,0 +1,153 @@
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from normlab.claims import judge
+from normlab.errors import DataError, RunError
+from normlab.plots import PLOTS
+from normlab.reports import report
+from normlab.reports._page import page
+from normlab.reports._source import Source
+from normlab.sweeps import Record
+from normlab.table import COLUMNS, QUANTITIES, SITES
+
+
+@pytest.fixture(scope="module")
+def shown(file: Path, outline: Callable[[Path], Any]) -> Any:
+    return outline(file)
+
+
+@pytest.fixture(scope="module")
+def embedded(shown: Any) -> dict[str, Any]:
+    link = next(link for link in shown.links if link.startswith("data:application/json"))
+    content: dict[str, Any] = json.loads(base64.b64decode(link.split(",", 1)[1]))
+    return content
+
+
+def test_sixty_cells_stay_under_two_megabytes(file: Path) -> None:
+    assert file.stat().st_size < 2_000_000
+
+
+def test_the_same_table_gives_the_same_bytes(sim: ModuleType, tmp_path: Path) -> None:
+    table = sim.cell("pre", 4, 0)
+    assert report(table, tmp_path / "a.html").read_bytes() == report(table.copy(), tmp_path / "b.html").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "b.html"]
+
+
+def test_no_id_is_there_twice_and_every_reference_is_met(file: Path, shown: Any) -> None:
+    text = file.read_text(encoding="utf-8")
+    inner = {link[1:] for link in shown.links if link.startswith("#")}
+    referred = {name for _, attrs in shown.elements for name in (attrs.get("aria-labelledby") or "").split()}
+    clips = {part.split(")")[0] for part in text.split("url(#")[1:]}
+    assert len(shown.ids) == len(set(shown.ids)) > 100
+    assert inner | referred | clips <= set(shown.ids)
+
+
+def test_nothing_is_fetched_and_no_script_runs(file: Path, shown: Any) -> None:
+    assert all(link.startswith(("#", "data:")) for link in shown.links)
+    assert "script" not in {tag for tag, _ in shown.elements}
+    style = file.read_text(encoding="utf-8").split("</style>")[0]
+    assert "@import" not in style and "url(" not in style
+
+
+def test_headings_are_in_order(shown: Any) -> None:
+    assert shown.headings[0] == 1 and shown.headings.count(1) == 1
+    assert all(after <= before + 1 for before, after in zip(shown.headings, shown.headings[1:], strict=False))
+
+
+def test_every_plot_says_what_it_shows(shown: Any, table: pd.DataFrame) -> None:
+    said = shown.within("desc")
+    assert said == [plot.finding(table) for _, plot in PLOTS.items()]
+    figures = [attrs for tag, attrs in shown.elements if tag == "svg" and attrs.get("role") == "img"]
+    assert len(figures) == len(PLOTS)
+
+
+def test_the_embedded_rows_are_the_plotted_ones_in_full_precision(
+    embedded: dict[str, Any], table: pd.DataFrame
+) -> None:
+    assert list(embedded["plots"]) == list(PLOTS)
+    for name, plot in PLOTS.items():
+        points, content = plot.aggregated(table), embedded["plots"][name]
+        rows = pd.DataFrame(content["rows"], columns=content["columns"])
+        for column in ("centre", "low", "high", "smallest", "largest", "seeds"):
+            np.testing.assert_array_equal(rows[column].to_numpy(float), points[column].to_numpy(float))
+
+
+def test_an_embedded_number_can_be_traced_to_its_rows(embedded: dict[str, Any], table: pd.DataFrame) -> None:
+    content = embedded["plots"]["update_ratio"]
+    row = dict(zip(content["columns"], content["rows"][37], strict=True))
+    same = " and ".join(f"{name} == {row[name]!r}" for name in ("placement", "depth", "layer", "sublayer"))
+    rows = table.query(f"{content['rows_of_the_table']} and {same}")
+    assert len(rows) == row["seeds"] == 5
+    assert np.exp(np.log(rows["value"]).mean()) == pytest.approx(row["centre"], rel=1e-12)
+
+
+def test_every_verdict_has_its_card(file: Path, shown: Any, table: pd.DataFrame, few_claims: tuple[str, ...]) -> None:
+    text = file.read_text(encoding="utf-8")
+    for verdict in (judge(id, table) for id in few_claims):
+        assert f"claim-{verdict.id}" in shown.ids
+        assert verdict.statement in shown.within("h3")
+        assert str(verdict.rows["hash"]) in text and verdict.rule_hash in text
+        assert all(regime.rule in text for regime in verdict.regimes)
+
+
+def test_everything_that_a_query_names_is_defined(shown: Any) -> None:
+    words = shown.within("code")
+    for name in ("rms", "mean_square", "update_ratio", "grad_norm", "grad_coherence", "token_overlap"):
+        assert name in words and QUANTITIES[name].definition in shown.within("dd")
+    for name in ("stream", "input", "update", "skip", "stream_grad"):
+        assert name in words and SITES[name].definition in shown.within("dd")
+
+
+def test_failed_cells_are_listed(sim: ModuleType) -> None:
+    failed = Record("x", "crashed", "pre <depth> 8", "spec", 0, 10000, error="killed & gone")
+    html = page(Source(sim.cell("pre", 4, 0), load="table = nl.load('x')", failed=(failed,), unfinished=2))
+    assert "1 cell failed, 2 not run." in html
+    assert "pre &lt;depth&gt; 8" in html and "killed &amp; gone" in html
+
+
+def test_plots_that_cannot_be_drawn_are_named(sim: ModuleType, tmp_path: Path) -> None:
+    poor = sim.cell("pre", 4, 0).query("site != 'update' and quantity != 'grad_norm'")
+    text = report(poor, tmp_path / "report.html").read_text(encoding="utf-8")
+    for name in ("update_ratio", "last_gradient", "gradient_profile"):
+        assert f"<code>{name}</code>: the table has no rows of" in text
+
+
+def test_what_is_not_finite_is_said(sim: ModuleType, tmp_path: Path) -> None:
+    broken = sim.sweep(("pre",), depths=(4,), seeds=2)
+    hit = broken["layer"] == 2
+    broken = broken.assign(
+        value=broken["value"].mask(hit, np.inf), status=broken["status"].astype(object).mask(hit, "nonfinite")
+    )
+    text = report(broken, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "2 not finite" in text and "NaN" not in text
+
+
+def test_one_recorded_model_has_a_report(sim: ModuleType, outline: Callable[[Path], Any], tmp_path: Path) -> None:
+    bare = sim.cell("pre", 4, 0)[list(COLUMNS)]
+    found = outline(report(bare, tmp_path / "report.html"))
+    assert found.within("h1") == ["Recorded model"] and "No claim was judged" in " ".join(found.within("p"))
+
+
+def test_depth_1000_thins_the_page_and_not_the_file(sim: ModuleType, tmp_path: Path) -> None:
+    text = report(sim.sweep(("pre",), depths=(1000,), seeds=2), tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "of 1001 layers; all are in the JSON file" in text
+    rows = base64.b64decode(text.split("data:application/json;base64,")[1].split('"')[0])
+    assert len(json.loads(rows)["plots"]["stream_growth"]["rows"]) == 1001
+
+
+def test_what_is_no_run_and_no_table_is_refused(tmp_path: Path, sim: ModuleType) -> None:
+    with pytest.raises(RunError, match="does not exist"):
+        report(tmp_path / "nothing", tmp_path / "report.html")
+    with pytest.raises(DataError, match="no column 'source'"):
+        report(pd.DataFrame({"a": [1]}), tmp_path / "report.html")
+    with pytest.raises(DataError, match="no rows"):
+        report(sim.cell("pre", 2, 0).iloc[:0], tmp_path / "report.html")
+    assert not list(tmp_path.iterdir())
