@@ -1,0 +1,102 @@
+"""``normlab claims run``: measure what settles claims, and judge them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from normlab.cli.common import common
+from normlab.cli.failures import Command, Failure, Interrupted
+from normlab.cli.output import Output, write_json
+from normlab.cli.progress import watch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from normlab.claims import Verdict
+
+
+@click.command("run", cls=Command)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Every claim of the catalogue; also what no ID means.")
+@click.option("--quick/--full", default=True, help="8 seeds and one width, or 16 seeds and two widths.")
+@click.option("--seeds", type=click.IntRange(min=1), metavar="K", help="Another number of seeds.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes; all cores unless given.")
+@click.option("--strict", is_flag=True, help="Exit with 1 unless every verdict is the one that the catalogue expects.")
+@common(
+    out="Folder of the run; without it one under runs/. The same folder again computes what is missing.",
+    seed="First seed.",
+)
+def run_claims(
+    output: Output,
+    out: Path | None,
+    seed: int,
+    plugin: tuple[str, ...],
+    ids: tuple[str, ...],
+    every: bool,
+    quick: bool,
+    seeds: int | None,
+    jobs: int | None,
+    strict: bool,
+) -> None:
+    """Run what settles the claims ID, or all, and judge them.
+
+    \b
+    In --out: the sweep's folder (run.json, cells/, results.csv.gz), evidence/ (what was computed beside it),
+    verdicts.json and verdicts.md.
+    """
+    from normlab.claims import CLAIMS, judge_all, plan, scoreboard
+    from normlab.cli.verdicts import verdict_table
+
+    if every and ids:
+        raise click.UsageError("--all and IDs exclude each other: give one of them")
+    chosen = list(ids) or list(CLAIMS)
+    count = seeds or max(CLAIMS[name].design.quick_seeds if quick else CLAIMS[name].design.seeds for name in chosen)
+    numbers = range(seed, seed + count)
+    out = out or Path("runs") / f"claims-{'quick' if quick else 'full'}"
+    wanted = plan(chosen, quick=quick, seeds=numbers)
+    output.note(f"{len(chosen)} claims, {wanted.tasks} cells and computations -> {out}")
+    verdicts = judge_all(_measured(chosen, quick, numbers, out, jobs, output), chosen, untested=True, own=True)
+    found = {"claims": [verdict.to_json() for verdict in verdicts]}
+    write_json(out / "verdicts.json", found)
+    _write_text(out / "verdicts.md", scoreboard(verdicts))
+    output.machine(found)
+    output.show(verdict_table(verdicts))
+    output.result(_summary(verdicts))
+    _strict(verdicts, strict=strict)
+
+
+def _measured(
+    chosen: "Sequence[str]", quick: bool, seeds: range, out: Path, jobs: int | None, output: Output
+) -> "pd.DataFrame":
+    from normlab.claims import run
+
+    try:
+        with watch(quiet=output.quiet) as progress:
+            return run(chosen, quick=quick, seeds=seeds, out=out, jobs=jobs, progress=progress)
+    except KeyboardInterrupt as error:
+        raise Interrupted(f"what was measured is saved in {out}; the same command goes on from there") from error
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def _summary(verdicts: "Sequence[Verdict]") -> str:
+    from normlab.claims import false_verdicts_expected
+
+    words = ("supported", "refuted", "conditional", "inconclusive", "not-tested")
+    counts = [f"{sum(verdict.verdict == word for verdict in verdicts)} {word}" for word in words]
+    return f"{', '.join(counts)}; at most {false_verdicts_expected(verdicts):.2g} false verdicts to expect."
+
+
+def _strict(verdicts: "Sequence[Verdict]", *, strict: bool) -> None:
+    other = [verdict for verdict in verdicts if verdict.verdict != verdict.expected]
+    if strict and other:
+        said = "; ".join(f"{verdict.id} is {verdict.verdict}, not {verdict.expected}" for verdict in other)
+        raise Failure(f"{len(other)} verdicts are not the expected ones: {said}")

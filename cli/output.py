@@ -1,0 +1,64 @@
+"""What a command says: results on the standard output, everything else on the standard error."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the words of a command go.
+
+    Attributes:
+        as_json: the standard output is for :meth:`machine` alone; results for people go to the standard error.
+        quiet: only results and errors are said.
+    """
+
+    as_json: bool = False
+    quiet: bool = False
+
+    def note(self, text: str) -> None:
+        """Say something in passing."""
+        if not self.quiet:
+            click.echo(text, err=True)
+
+    def result(self, text: str) -> None:
+        """Say what the command found."""
+        if not (self.as_json and self.quiet):
+            click.echo(text, err=self.as_json)
+
+    def show(self, renderable: "RenderableType") -> None:
+        """Show a table of what the command found."""
+        if not (self.as_json and self.quiet):
+            console(stderr=self.as_json).print(renderable)
+
+    def machine(self, value: object) -> None:
+        """Write ``value`` as JSON, where JSON was asked for."""
+        if self.as_json:
+            click.echo(json.dumps(value, allow_nan=False, ensure_ascii=False, indent=2))
+
+
+def console(*, stderr: bool) -> "Console":
+    """Return a console that does not squeeze tables into 80 columns when nobody's terminal is that narrow."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else 120)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write ``value`` to ``path`` as JSON, all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(json.dumps(value, allow_nan=False, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
