@@ -1,0 +1,41 @@
+"""The catalogue: one file a family of claims. Importing this package registers them all."""
+
+from normlab.claims.families import (
+    architecture,
+    attention,
+    batches,
+    bounded,
+    cost,
+    exponents,
+    geometry,
+    growth,
+    last_gradient,
+    norms,
+    precision,
+    profile,
+    scales,
+    steps,
+    stream,
+    untested,
+    walks,
+)
+
+__all__ = [
+    "architecture",
+    "attention",
+    "batches",
+    "bounded",
+    "cost",
+    "exponents",
+    "geometry",
+    "growth",
+    "last_gradient",
+    "norms",
+    "precision",
+    "profile",
+    "scales",
+    "steps",
+    "stream",
+    "untested",
+    "walks",
+]

@@ -1,0 +1,1 @@
+"""What claims compute beyond sweeps: functions from a seed to numbers, imported when they run."""

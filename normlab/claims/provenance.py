@@ -1,0 +1,55 @@
+"""Where a verdict's numbers come from: the rows, their hash, and the versions."""
+
+import gzip
+import hashlib
+import platform
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+
+import pandas as pd
+
+from normlab.claims.claim import Regime
+from normlab.claims.evidence import QUANTITY
+from normlab.fits import choose
+from normlab.table import normalise, ordered, to_csv_bytes
+
+#: The rows that a claim about initialisation may read.
+AT_START = "source == 'measured' and step == 0"
+
+
+def rows_used(
+    table: pd.DataFrame, regimes: Iterable[Regime], specs: tuple[str, ...] | None = None
+) -> dict[str, str | int]:
+    """Return a query that gives the rows that ``regimes`` read, the rows' hash and their count.
+
+    Args:
+        table: the rows that a claim was given.
+        regimes: those that were tested.
+        specs: ids of the only models that count, where that was asked for.
+    """
+    either = " or ".join(dict.fromkeys(f"(({regime.query}) and ({regime.statistic.query}))" for regime in regimes))
+    query = f"{AT_START} and ({either})" if either else ""
+    if specs and query:
+        query += f" and (quantity == '{QUANTITY}' or spec in {specs!r})"
+    rows = choose(table, query) if query else table.iloc[:0]
+    return {"query": query, "hash": rows_hash(rows), "count": len(rows)}
+
+
+def rows_hash(rows: pd.DataFrame) -> str:
+    """Return the SHA-256 of the rows' CSV text in key order: whatever the order in which they were given.
+
+    Raises:
+        DataError: two rows have the same key.
+    """
+    return hashlib.sha256(gzip.decompress(to_csv_bytes(ordered(normalise(rows))))).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of normlab, Python and the libraries that are installed."""
+    found = {"python": platform.python_version()}
+    for name in ("normlab", "numpy", "scipy", "pandas", "torch"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,204 @@
+"""What discovery found, as data and in words."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from typing import Any
+
+from normlab.recording.discovery.norms import NormKind
+from normlab.recording.plan import SitePlan
+
+
+@dataclass(frozen=True)
+class FoundNorm:
+    """A norm of the model.
+
+    Attributes:
+        path: the module that computes it.
+        position: ``inner`` (before the sub-layer), ``output`` (after it), ``outer`` (on the sum), ``qk``,
+            ``value``, ``mid`` (inside, before the last matrix), ``latent`` (inside, before another matrix),
+            ``embed``, ``final``, or ``other``.
+        kind: what it computes.
+    """
+
+    path: str
+    position: str
+    kind: NormKind
+
+
+@dataclass(frozen=True)
+class FoundSubLayer:
+    """A residual branch.
+
+    Attributes:
+        layer: the block's number, from 1.
+        sublayer: ``attn``, ``cross`` or ``mlp``.
+        block: the block's path; empty where it is no module.
+        norms: its norms.
+        skip: what its update is added to: ``stream``, ``normed``, ``stream+block_input`` or ``unknown``.
+        skip_scale: numbers and parameters that the skip is multiplied by.
+        branch_scale: numbers and parameters that the branch is multiplied by.
+        parallel: whether another branch reads the same stream.
+        placement: ``pre``, ``post``, ``peri``, ``reordered``, ``none`` or ``unknown``.
+        reason: why it is unknown.
+    """
+
+    layer: int
+    sublayer: str
+    block: str
+    norms: tuple[FoundNorm, ...]
+    skip: str
+    skip_scale: tuple[float | str, ...]
+    branch_scale: tuple[float | str, ...]
+    parallel: bool
+    placement: str
+    reason: str = ""
+
+    def has(self, position: str) -> bool:
+        """Whether a norm stands at ``position``."""
+        return any(norm.position == position for norm in self.norms)
+
+    def branch(self, taken: str = "") -> str:
+        """The update in symbols, as a function of the stream x or of ``taken``."""
+        function = {"attn": "Attn", "cross": "Cross", "mlp": "MLP"}[self.sublayer]
+        branch = f"{function}({taken or self.wrapped('inner', 'x')})"
+        return _times(self.branch_scale, self.wrapped("output", branch))
+
+    @property
+    def carried(self) -> str:
+        """The skip in symbols."""
+        skip = {"stream": "x", "normed": self.wrapped("inner", "x"), "stream+block_input": "(x + x_block)"}
+        return _times(self.skip_scale, skip.get(self.skip, "?"))
+
+    def wrapped(self, position: str, text: str) -> str:
+        """Put the names of the norms at ``position`` around ``text``."""
+        for norm in self.norms:
+            if norm.position == position:
+                text = f"{_symbol(norm.kind)}({text})"
+        return text
+
+
+@dataclass(frozen=True)
+class FoundStack:
+    """A stack of blocks around one residual stream.
+
+    Attributes:
+        name: ``decoder`` if its attention is causal or it has cross-attention, else ``encoder``.
+        depth: the number of blocks.
+        width: the number of features of the stream.
+        placement: the placement of all its sub-layers; ``parallel``, ``mixed`` or ``unknown``.
+        reason: why it is unknown, or what it mixes.
+        sublayers: its residual branches, in order.
+        final_norm: the norm after the last block.
+        copies: numbers of blocks that are equal, entry for entry, though they share no parameter.
+    """
+
+    name: str
+    depth: int
+    width: int
+    placement: str
+    reason: str
+    sublayers: tuple[FoundSubLayer, ...]
+    final_norm: FoundNorm | None
+    copies: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def qk_norm(self) -> str:
+        """``none``, ``heads`` (each head by itself), ``all`` (all heads together) or ``mixed``."""
+        found = {norm.kind.features for part in self.sublayers for norm in part.norms if norm.position == "qk"}
+        if not found:
+            return "none"
+        return "all" if max(found) >= self.width else "heads" if len(found) == 1 else "mixed"
+
+    def _sums(self) -> Iterator[list[FoundSubLayer]]:
+        """Yield the sub-layers that share a sum."""
+        for _, group in groupby(self.sublayers, key=lambda part: (part.layer, part.parallel or part.sublayer)):
+            yield list(group)
+
+    def equations(self) -> Iterator[str]:
+        """Yield the equation of each kind of sub-layer, with the blocks that have it."""
+        by_equation: dict[str, list[int]] = {}
+        for parts in self._sums():
+            by_equation.setdefault(_equation(parts), []).append(parts[0].layer)
+        for equation, layers in by_equation.items():
+            yield f"{equation}    blocks {_ranges(layers)}"
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A model's residual streams, norms and placement.
+
+    Attributes:
+        model: the model's class.
+        stacks: its stacks; empty where no residual stream was found.
+        norms: every norm that ran.
+        back_to_back: pairs of norms where the second takes what the first gives.
+        reason: why no residual stream was found.
+        plan: the site plan with which :func:`normlab.record` observes the model.
+    """
+
+    model: str
+    stacks: tuple[FoundStack, ...]
+    norms: tuple[FoundNorm, ...]
+    back_to_back: tuple[tuple[str, str], ...] = ()
+    reason: str = ""
+    plan: SitePlan = field(default_factory=SitePlan, repr=False, compare=False)
+
+    @property
+    def placement(self) -> str:
+        """The placement of all stacks, or ``mixed``, or ``unknown``."""
+        found = {stack.placement for stack in self.stacks}
+        return found.pop() if len(found) == 1 else "mixed" if found else "unknown"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the site plan as plain values for JSON."""
+        found = asdict(self)
+        del found["plan"]
+        stacks = zip(found["stacks"], self.stacks, strict=True)
+        found["stacks"] = [{**values, "qk_norm": stack.qk_norm} for values, stack in stacks]
+        return {**found, "placement": self.placement, "norm_count": len(self.norms)}
+
+    def __str__(self) -> str:
+        if not self.stacks:
+            return f"{self.model}: no residual stream found: {self.reason}"
+        return "\n".join([f"{self.model}: {len(self.norms)} norms", *(_words(stack) for stack in self.stacks)])
+
+
+def _words(stack: FoundStack) -> str:
+    placement = stack.placement + (f" ({stack.reason})" if stack.reason else "")
+    lines = [f"{stack.name}: {stack.depth} blocks of width {stack.width}, placement {placement}"]
+    lines += [f"  {equation}" for equation in stack.equations()]
+    kinds = dict.fromkeys((norm.position, str(norm.kind)) for part in stack.sublayers for norm in part.norms)
+    lines += [f"  {position} norm: {kind}" for position, kind in kinds]
+    lines += [f"  final norm: {stack.final_norm.kind}" if stack.final_norm else "  no final norm"]
+    lines += [f"  equal copies: blocks {_ranges(list(group))}" for group in stack.copies]
+    return "\n".join(lines)
+
+
+def _equation(parts: list[FoundSubLayer]) -> str:
+    """Return the sum of sub-layers that read the same stream, with their norm written once if it is one."""
+    inner = {norm.path for part in parts for norm in part.norms if norm.position == "inner"}
+    shared = len(parts) > 1 and len(inner) == 1
+    branches = " + ".join(part.branch("n" if shared else "") for part in parts)
+    equation = f"x ← {parts[-1].wrapped('outer', f'{parts[0].carried} + {branches}')}"
+    return f"n = {parts[0].wrapped('inner', 'x')},  {equation}" if shared else equation
+
+
+def _symbol(kind: NormKind) -> str:
+    return {"layernorm": "LN", "rmsnorm": "RMS", "l2norm": "L2"}.get(kind.name, "N")
+
+
+def _times(factors: tuple[float | str, ...], term: str) -> str:
+    words = [f"{one:.4g}" if isinstance(one, float) else (one.rsplit(".", 1)[-1] or "?") for one in factors]
+    return "·".join([*words, term])
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Return ``1-3, 5`` for 1, 2, 3, 5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

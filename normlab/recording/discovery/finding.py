@@ -1,0 +1,135 @@
+"""Finding a model's residual streams from one traced batch."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from normlab.recording.discovery.architecture import Architecture, FoundNorm, FoundStack
+from normlab.recording.discovery.example import example_of
+from normlab.recording.discovery.found import stack_of
+from normlab.recording.discovery.layers import Row, row_of
+from normlab.recording.discovery.parameters import parameters_of
+from normlab.recording.discovery.showing import Ports, tokens_of
+from normlab.recording.discovery.sites import Part, stack_sites
+from normlab.recording.discovery.steps import Tracks
+from normlab.recording.discovery.sums import chains
+from normlab.recording.discovery.trace import trace
+from normlab.recording.plan import Absent, Observed, Residual, SitePlan
+
+
+def discover(model: nn.Module, example: Any = None) -> Architecture:
+    """Find blocks, sub-layers, norms and residual streams of any model by its data flow.
+
+    The model runs once, without gradients; buffers and random states are as before afterwards. Names play no
+    part: a residual sum is a sum one of whose terms was computed from the other by way of a matrix product
+    with weights, and a norm is what gives the same result for a token and for the same token times 2.
+
+    ::
+
+        found = nl.discover(model)
+        print(found)
+        with nl.record(model, sites=found.plan) as recorder:
+            ...
+
+    Args:
+        model: any module.
+        example: a batch: a tensor, a tuple of positional arguments or a dictionary of keyword arguments. For
+            models of the zoo and of transformers a small one is made if none is given.
+
+    Returns:
+        What was found; what could not be decided is ``unknown``, with the reason.
+
+    Raises:
+        RecordingError: there is no example and none can be made.
+    """
+    args, kwargs = arguments(example_of(model) if example is None else example)
+    return described(model, args, kwargs)
+
+
+def arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return positional and keyword arguments of a batch."""
+    if isinstance(example, Mapping):
+        return (), {str(name): value for name, value in example.items()}
+    return (tuple(example) if isinstance(example, tuple | list) else (example,)), {}
+
+
+def described(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Architecture:
+    """Find what :func:`discover` finds for a model that is called with these arguments."""
+    tracks = Tracks(trace(model, args, kwargs), model)
+    name = type(model).__name__
+    rows = _named(tracks, [row_of(tracks, chain) for chain in chains(tracks)])
+    stacks = tuple(stack_of(tracks, row, stack) for stack, row in rows)
+    back_to_back = _back_to_back(tracks)
+    if not rows:
+        norms = tuple(FoundNorm(norm.path, "other", norm.kind) for norm in tracks.norms)
+        reason = "no tensor is added to one that it was computed from by way of a matrix"
+        return Architecture(name, (), norms, back_to_back, reason)
+    return Architecture(name, stacks, _norms(tracks, stacks, rows), back_to_back, "", _plan(tracks, rows))
+
+
+def _named(tracks: Tracks, rows: list[Row]) -> list[tuple[str, Row]]:
+    """Name the stacks: a decoder is causal or reads another sequence, all else is an encoder."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        name = "decoder" if _decodes(tracks, row) else "encoder"
+        number = 1 + sum(other.split("-")[0] == name for other in found)
+        found[name if number == 1 else f"{name}-{number}"] = row
+    return list(found.items())
+
+
+def _decodes(tracks: Tracks, row: Row) -> bool:
+    branches = [branch for place in row.places for branch in place.branches]
+    if any(branch.kind == "cross" for branch in branches):
+        return True
+    flow = tracks.flow
+    scorings = [(branch.scoring.result, branch.update) for branch in branches if branch.scoring is not None]
+    if not scorings:
+        return True
+    for result, update in scorings:
+        for index in (result, *(value.index for value in flow.between(result, update))):
+            if index in flow.causal:
+                return flow.causal[index]
+    result, update = scorings[0]
+    return any(value.op in ("tril", "triu", "le", "ge") and flow.depends(update, value.index) for value in flow.values)
+
+
+def _norms(tracks: Tracks, stacks: tuple[FoundStack, ...], rows: list[tuple[str, Row]]) -> tuple[FoundNorm, ...]:
+    """Return every norm once, in the order in which they run."""
+    known = {norm.path: norm for stack in stacks for part in stack.sublayers for norm in part.norms}
+    known |= {stack.final_norm.path: stack.final_norm for stack in stacks if stack.final_norm is not None}
+    for _, row in rows:
+        known |= {norm.path: FoundNorm(norm.path, "embed", norm.kind) for norm in tracks.back(row.start).norms}
+    return tuple(known.get(norm.path) or FoundNorm(norm.path, "other", norm.kind) for norm in tracks.norms)
+
+
+def _back_to_back(tracks: Tracks) -> tuple[tuple[str, str], ...]:
+    """Return the paths of norms of which the second takes what the first gives."""
+    given = {tracks.flow.same(norm.given): norm.path for norm in tracks.norms}
+    pairs = ((given.get(tracks.flow.same(norm.taken)), norm.path) for norm in tracks.norms)
+    return tuple((first, second) for first, second in pairs if first is not None)
+
+
+def _plan(tracks: Tracks, rows: list[tuple[str, Row]]) -> SitePlan:
+    parts: list[Part] = []
+    for name, row in rows:
+        parts += _sites(tracks, name, row)
+    return SitePlan(
+        observed=tuple(part for part in parts if isinstance(part, Observed)),
+        residuals=tuple(part for part in parts if isinstance(part, Residual)),
+        absent=tuple(part for part in parts if isinstance(part, Absent)),
+        parameters=parameters_of(tracks, rows, tracks.model),
+    )
+
+
+def _sites(tracks: Tracks, name: str, row: Row) -> list[Part]:
+    flow = tracks.flow
+    streams = [row.start, *(place.stream for place in row.places), *(place.sum.total for place in row.places)]
+    scorings = [branch.scoring for place in row.places for branch in place.branches if branch.scoring is not None]
+    lengths = [flow.values[scoring.query].shape[-2] for scoring in scorings]
+    tokens = tokens_of(flow, streams, lengths, _tokens_first(tracks.model))
+    return [] if tokens is None else list(stack_sites(tracks, row, name, Ports(flow, tokens)))
+
+
+def _tokens_first(model: nn.Module) -> bool:
+    return any(not module.batch_first for module in model.modules() if isinstance(module, nn.MultiheadAttention))

@@ -1,0 +1,147 @@
+"""From the blocks of a data flow to what is said about them."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import nn
+
+from normlab.recording.discovery.architecture import FoundNorm, FoundStack, FoundSubLayer
+from normlab.recording.discovery.branch import Branch
+from normlab.recording.discovery.layers import Place, Row
+from normlab.recording.discovery.steps import Norm, Tracks
+
+#: Placements by where norms stand: before the sub-layer, after it, on the sum.
+_PLACEMENTS = {
+    (False, False, False): "none",
+    (True, False, False): "pre",
+    (False, False, True): "post",
+    (True, True, False): "peri",
+    (False, True, False): "reordered",
+}
+_CARRIED = {"normed": "the normed stream", "stream+block_input": "the stream and the block's input"}
+
+
+def stack_of(tracks: Tracks, row: Row, name: str) -> FoundStack:
+    """Describe a stack."""
+    sublayers = tuple(_sublayer(tracks, row, place, branch) for place in row.places for branch in place.branches)
+    placement, reason = _placement_of(sublayers)
+    if row.streams > 1:
+        placement, reason = "unknown", "the updates are also added to a second stream, which is not described"
+    final = None if row.final is None else FoundNorm(row.final.path, "final", row.final.kind)
+    width = tracks.flow.values[row.start].shape[-1]
+    copies = _copies(tracks.model, [place.block for place in row.places])
+    return FoundStack(name, row.depth, width, placement, reason, sublayers, final, copies)
+
+
+def _sublayer(tracks: Tracks, row: Row, place: Place, branch: Branch) -> FoundSubLayer:
+    norms = tuple(_norms(tracks, place, branch))
+    parallel = len(place.branches) > 1 or not tracks.flow.depends(branch.base, _stream_before(row, place))
+    skip = _skip(tracks, place)
+    placement, reason = _one_placement(branch, norms, skip)
+    return FoundSubLayer(
+        place.layer,
+        branch.kind,
+        place.block,
+        norms,
+        skip,
+        place.skip.factors,
+        branch.after.factors,
+        parallel,
+        placement,
+        reason,
+    )
+
+
+def _stream_before(row: Row, place: Place) -> int:
+    number = row.places.index(place)
+    return row.places[number - 1].sum.total if number else row.start
+
+
+def _norms(tracks: Tracks, place: Place, branch: Branch) -> Iterator[FoundNorm]:
+    for norm in branch.before.norms:
+        yield FoundNorm(norm.path, "inner", norm.kind)
+    for norm in branch.qk_norms:
+        yield FoundNorm(norm.path, "qk", norm.kind)
+    for norm in branch.inner_norms:
+        yield FoundNorm(norm.path, _inside(tracks, branch, norm), norm.kind)
+    for norm in branch.after.norms:
+        yield FoundNorm(norm.path, "output", norm.kind)
+    if place.outer is not None:
+        yield FoundNorm(place.outer.path, "outer", place.outer.kind)
+
+
+def _inside(tracks: Tracks, branch: Branch, norm: Norm) -> str:
+    """Say what a norm inside a sub-layer stands before: the values, the last product, or another one."""
+    flow, scoring = tracks.flow, branch.scoring
+    if scoring is not None and scoring.value is not None and flow.depends(scoring.value, norm.given):
+        if not any(flow.weighs[one.index] for one in flow.between(norm.given, scoring.value)):
+            return "value"
+    later = [one for one in branch.products if flow.depends(one, norm.given)]
+    return "mid" if len(later) == 1 else "latent" if later else "other"
+
+
+def _skip(tracks: Tracks, place: Place) -> str:
+    if place.skip.norms:
+        return "normed"
+    if place.skip.start == tracks.flow.same(place.branches[0].base):
+        return "stream"
+    terms = {tracks.flow.same(one) for one in tracks.flow.values[place.skip.start].inputs}
+    if tracks.flow.same(place.branches[0].base) in terms and len(terms) == 2:
+        return "stream+block_input"
+    # A branch that reads an older stream than the one its update is added to.
+    return "stream" if tracks.flow.depends(place.skip.start, place.branches[0].base) else "unknown"
+
+
+def _one_placement(branch: Branch, norms: Sequence[FoundNorm], skip: str) -> tuple[str, str]:
+    if not branch.reads_stream:
+        return "unknown", "something other than norms and factors stands between the stream and the first matrix"
+    if skip == "unknown":
+        return "unknown", "the skip is neither the stream nor a norm of it"
+    where = {norm.position for norm in norms}
+    switches = ("inner" in where, "output" in where, "outer" in where)
+    if skip != "stream":
+        return "unknown", f"norms as in {_PLACEMENTS.get(switches, '?')}, but the skip carries {_CARRIED[skip]}"
+    if switches not in _PLACEMENTS:
+        return "unknown", "no known placement has norms at " + " and ".join(sorted(where))
+    return _PLACEMENTS[switches], ""
+
+
+def _placement_of(sublayers: Sequence[FoundSubLayer]) -> tuple[str, str]:
+    """Return the placement of a stack, and what it mixes or why it is unknown."""
+    unknown = next((part for part in sublayers if part.placement == "unknown"), None)
+    if unknown is not None:
+        return "unknown", f"block {unknown.layer}, {unknown.sublayer}: {unknown.reason}"
+    found = dict.fromkeys(part.placement for part in sublayers)
+    parallel = {part.parallel for part in sublayers if part.sublayer != "cross"}
+    if len(found) > 1 or len(parallel) > 1:
+        return "mixed", ", ".join(found) + (", some parallel" if len(parallel) > 1 else "")
+    (placement,) = found
+    if parallel == {True}:
+        return "parallel", "" if placement == "pre" else placement
+    return placement, ""
+
+
+def _copies(model: nn.Module, blocks: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Return groups of blocks that are equal though not the same."""
+    modules = [model.get_submodule(path) for path in dict.fromkeys(blocks)] if all(blocks) else []
+    groups: list[list[int]] = []
+    for number, module in enumerate(modules, 1):
+        own = next((group for group in groups if _equal(modules[group[0] - 1], module)), None)
+        if own is None:
+            groups.append([number])
+        else:
+            own.append(number)
+    return tuple(tuple(group) for group in groups if len(group) > 1)
+
+
+def _equal(one: nn.Module, two: nn.Module) -> bool:
+    first, second = dict(one.named_parameters()), dict(two.named_parameters())
+    if not first or first.keys() != second.keys() or any(parameter.is_meta for parameter in first.values()):
+        return False
+    matrices = [name for name in first if first[name].dim() > 1]
+    return bool(matrices) and all(
+        first[name] is not second[name]
+        and first[name].shape == second[name].shape
+        and torch.equal(first[name], second[name])
+        for name in (*matrices, *(name for name in first if name not in matrices))
+    )

@@ -1,0 +1,107 @@
+"""The site plan of a model whose blocks are known: at which module each site can be read."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from normlab.recording.discovery.branch import Branch
+from normlab.recording.discovery.layers import Place, Row
+from normlab.recording.discovery.showing import Found, Ports
+from normlab.recording.discovery.steps import Tracks
+from normlab.recording.plan import Absent, Address, Observed, Port, Residual
+from normlab.vocabulary import SITES
+
+Part: TypeAlias = Observed | Residual | Absent
+
+NOWHERE: Final = "no module takes or gives this tensor"
+NOT_WHOLE: Final = "the module sees a view of this tensor, and others use the tensor itself"
+
+
+def stack_sites(tracks: Tracks, row: Row, name: str, ports: Ports) -> Iterator[Part]:
+    """Yield the sites of a stack."""
+    yield from _site(Address(name, 0, "embed", "stream"), ports.port(row.start))
+    for place in row.places:
+        if len(place.branches) > 1:
+            yield from _parallel(tracks, place, name, ports)
+        else:
+            yield from _sequential(tracks, place, name, ports)
+    if row.final is not None:
+        yield from _site(Address(name, row.depth, "final", "final"), ports.port(row.final.given))
+
+
+def _sequential(tracks: Tracks, place: Place, name: str, ports: Ports) -> Iterator[Part]:
+    (branch,) = place.branches
+    at = Address(name, place.layer, branch.kind)
+    yield from _branch_sites(at, branch, ports)
+    skip, update = ports.port(place.sum.skip), ports.port(place.sum.updates[0])
+    yield from _sum_sites(at, place, skip, update, ports)
+
+
+def _parallel(tracks: Tracks, place: Place, name: str, ports: Ports) -> Iterator[Part]:
+    """Yield the sites of branches that read the same stream: the last has their common sum."""
+    skip = ports.port(place.sum.skip)
+    updates = [ports.port(branch.update) for branch in place.branches]
+    for branch, update in zip(place.branches[:-1], updates[:-1], strict=True):
+        at = Address(name, place.layer, branch.kind)
+        yield from _branch_sites(at, branch, ports)
+        yield from _pair(at, skip, update, None)
+        yield Absent(replace(at, site="stream"), "parallel")
+    last = place.branches[-1]
+    at = Address(name, place.layer, last.kind)
+    yield from _branch_sites(at, last, ports)
+    together = ports.port(place.sum.updates[0]) if len(place.sum.updates) == 1 else _together(updates)
+    yield from _sum_sites(at, place, skip, together, ports)
+
+
+def _together(found: list[Found | None]) -> Found | None:
+    """Return the port of a sum of tensors that show at different modules."""
+    shown = sorted((one for one in found if one is not None), key=lambda one: one.order)
+    if len(shown) < len(found):
+        return None
+    *others, last = shown
+    port = replace(last.port, plus=tuple(one.port for one in others))
+    return Found(port, last.order, last.whole)
+
+
+def _branch_sites(at: Address, branch: Branch, ports: Ports) -> Iterator[Part]:
+    yield from _site(replace(at, site="input"), ports.port(branch.input))
+    yield from _site(replace(at, site="branch"), ports.port(branch.after.laid_out))
+    if branch.memory is not None:
+        yield from _site(replace(at, site="memory"), ports.port(branch.memory))
+    if branch.scoring is not None:
+        for site in ("query", "key", "value", "logits"):
+            yield Absent(replace(at, site=site), "discovery reads no tensors inside attention: give a plan of your own")
+
+
+def _sum_sites(at: Address, place: Place, skip: Found | None, update: Found | None, ports: Ports) -> Iterator[Part]:
+    yield from _site(replace(at, site="stream"), ports.port(place.stream))
+    if place.outer is not None:
+        yield from _site(replace(at, site="sum"), ports.port(place.sum.total))
+    terms = [one for one in (skip, update) if one is not None]
+    yield from _pair(at, skip, update, ports.port(place.sum.total, after=terms))
+
+
+def _pair(at: Address, skip: Found | None, update: Found | None, total: Found | None) -> Iterator[Part]:
+    yield from _site(replace(at, site="skip"), skip)
+    yield from _site(replace(at, site="update"), update)
+    if skip is not None and update is not None:
+        stored = None if total is None else total.port
+        if stored is None and skip.order > update.order:
+            # Without a stored sum the pair is compared when the update shows.
+            return
+        yield Residual(replace(at, site="update"), skip.port, update.port, stored)
+
+
+def _site(address: Address, found: Found | None) -> Iterator[Part]:
+    gradient = f"{address.site}_grad"
+    if found is None:
+        yield Absent(address, NOWHERE)
+    else:
+        yield Observed(address, found.port, gradient=found.whole)
+    if gradient in SITES and (found is None or not found.whole):
+        yield Absent(replace(address, site=gradient), NOWHERE if found is None else NOT_WHOLE)
+
+
+def ports_of(parts: list[Part]) -> set[Port]:
+    """Return every port among the parts of a plan."""
+    return {part.port for part in parts if isinstance(part, Observed)}

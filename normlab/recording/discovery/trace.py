@@ -1,0 +1,233 @@
+"""Running a model once and writing down what is computed from what."""
+
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from normlab.recording.attachment import unseen
+from normlab.recording.discovery.causality import causal, counted
+from normlab.recording.discovery.graph import SHAPED, Flow, Kind, Ref, Showing, Value
+
+
+def trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flow:
+    """Run ``model`` once and return its data flow.
+
+    No gradient is taken; buffers and random states are as before afterwards.
+
+    Args:
+        model: the model.
+        args: what it is called with.
+        kwargs: and by keyword.
+    """
+    writer = Writer(model)
+    with ExitStack() as stack:
+        for context in (unseen(), _undisturbed(model), _plain(), writer.watching(), torch.no_grad(), writer):
+            stack.enter_context(context)
+        writer.takes(args, kwargs)
+        model(*args, **kwargs)
+    return writer.flow
+
+
+class Writer(TorchDispatchMode):
+    """Writes operations into a data flow, below autograd and every composite operation.
+
+    Args:
+        model: the model whose modules are told apart.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flow = Flow(training=model.training)
+        self._paths = {id(module): path for path, module in model.named_modules()}
+        self._running: list[str] = []
+        self._known = WeakTensorKeyDictionary()
+        self._sharing: dict[int, list[weakref.ref[Tensor]]] = {}
+        for name, parameter in model.named_parameters():
+            self._add(parameter, "parameter", name=name)
+        for name, buffer in model.named_buffers():
+            self._add(buffer, "constant", name=name)
+
+    def takes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Take note of the model's inputs."""
+        for _, tensor in tensors_in((args, kwargs)):
+            self._add(tensor, "input")
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operation and write down its results."""
+        kwargs = kwargs or {}
+        inputs = [self._index(tensor) for _, tensor in tensors_in((args, kwargs))]
+        changed = _changed(func, args, kwargs)
+        template = tree_map(lambda x: Ref(self._index(x)) if isinstance(x, Tensor) else x, (args, kwargs))
+        if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
+            # Without entries, whatever a model asks about its batch is true: nothing is padded, nothing packed.
+            return args[0].dtype == torch.bool if not args[0].is_floating_point() else 0.0
+        result = func(*args, **kwargs)
+        name = func.overloadpacket.__name__.rstrip("_") or func.overloadpacket.__name__
+        inputs = [] if name in SHAPED else inputs
+        for tensor in changed:
+            self._overwrite(tensor, name, inputs, (func, *template))
+        for place, (_, tensor) in enumerate(tensors_in(result)):
+            if not any(tensor is one for one in changed):
+                if name == "embedding" and counted(args[1]):
+                    self.flow.counting.add(len(self.flow.values))
+                index = self._add(tensor, "op", name, tuple(inputs), function=(func, *template), output=place)
+                if place == 0 and (known := causal(name, args, kwargs, tensor)) is not None:
+                    self.flow.causal[index] = known
+        return result
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Keep track of which module runs, and of what it takes and gives."""
+        handles = [
+            register_module_forward_pre_hook(self._starts),
+            register_module_forward_hook(self._ends, with_kwargs=True),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _starts(self, module: nn.Module, args: Any) -> None:
+        if id(module) in self._paths:
+            self._running.append(self._paths[id(module)])
+
+    def _ends(self, module: nn.Module, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        path = self._paths.get(id(module))
+        if path is None:
+            return
+        while self._running and self._running.pop() != path:
+            pass
+        call = self.flow.calls[path] = self.flow.calls.get(path, 0) + 1
+        for side, values in (("input", args), ("input", kwargs), ("output", result)):
+            for where, tensor in tensors_in(values):
+                if tensor in self._known:
+                    self.flow.showings.append(Showing(self._known[tensor], path, side, where, call))  # type: ignore[arg-type]
+
+    def _index(self, tensor: Tensor) -> int:
+        return self._known[tensor] if tensor in self._known else self._add(tensor, "constant")
+
+    def _add(
+        self,
+        tensor: Tensor,
+        kind: Kind,
+        op: str = "",
+        inputs: tuple[int, ...] = (),
+        name: str = "",
+        function: Any = None,
+        output: int = 0,
+    ) -> int:
+        index = len(self.flow.values)
+        module = self._running[-1] if self._running else ""
+        self.flow.values.append(
+            Value(
+                index,
+                kind,
+                op,
+                inputs,
+                tuple(tensor.shape),
+                tensor.is_floating_point(),
+                str(tensor.dtype),
+                module,
+                name,
+                function,
+                output,
+                _data(tensor) if kind == "constant" and not name else None,
+            )
+        )
+        if tensor not in self._known:
+            storage = _storage(tensor)
+            sharing = [ref for ref in self._sharing.get(storage, ()) if ref() is not None]
+            self._sharing[storage] = [*sharing, weakref.ref(tensor)]
+        self._known[tensor] = index
+        return index
+
+    def _overwrite(self, tensor: Tensor, op: str, inputs: list[int], function: Any) -> None:
+        """Give new values to a tensor that was changed in place, and to all that share its memory."""
+        before = self._index(tensor)
+        replaced = op in ("copy", "fill", "zero")
+        inputs = [one for one in inputs if one != before] if replaced else inputs
+        index = self._add(tensor, "op", op, tuple(inputs), function=function)
+        for ref in self._sharing.get(_storage(tensor), ()):
+            other = ref()
+            if other is not None and other is not tensor:
+                old = self._known[other]
+                if other.numel() == tensor.numel():
+                    self._add(other, "op", "alias", (index,))
+                else:
+                    self._add(other, "op", "written", (old, index))
+
+
+def tensors_in(value: Any, path: tuple[int | str, ...] = ()) -> Iterator[tuple[tuple[int | str, ...], Tensor]]:
+    """Yield every tensor in nested containers, with the way to it; attributes of dataclasses and objects too."""
+    if isinstance(value, Tensor):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if isinstance(key, int | str):
+                yield from tensors_in(item, (*path, key))
+    elif isinstance(value, tuple | list):
+        for place, item in enumerate(value):
+            yield from tensors_in(item, (*path, place))
+    elif hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+        for name in value.__dataclass_fields__:
+            yield from tensors_in(getattr(value, name, None), (*path, name))
+
+
+def _changed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """Return the tensors that an operation changes in place."""
+    if not func._schema.is_mutable:
+        return []
+    found: list[Tensor] = []
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[place] if place < len(args) else kwargs.get(argument.name)
+            found += [tensor for _, tensor in tensors_in(value)]
+    return found
+
+
+def _data(tensor: Tensor) -> Any:
+    """Return the entries of a small tensor of whole numbers: an index that is written into the code."""
+    small = tensor.numel() <= 16 and not tensor.is_floating_point() and not tensor.is_complex() and not tensor.is_meta
+    return tensor.tolist() if small else None
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+@contextmanager
+def _undisturbed(model: nn.Module) -> Iterator[None]:
+    """Put buffers and random states back afterwards."""
+    devices = sorted({tensor.device.index or 0 for tensor in model.parameters() if tensor.device.type == "cuda"})
+    kept = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, before in kept:
+                    buffer.copy_(before)
+
+
+@contextmanager
+def _plain() -> Iterator[None]:
+    """Keep fused and compiled code from standing in for the modules."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    compiled: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    try:
+        with compiled:
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)

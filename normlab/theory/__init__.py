@@ -1,0 +1,20 @@
+"""What measurements are expected to find, by mean-field theory: every curve, without running a model."""
+
+from normlab.theory.growth import Exponents, exponents
+from normlab.theory.laws import Law, law
+from normlab.theory.page import derivation
+from normlab.theory.prediction import predict
+from normlab.theory.reasons import NoTheory
+
+__all__ = [
+    # a table for one model
+    "predict",
+    # the law of a placement
+    "exponents",
+    "Exponents",
+    "Law",
+    "law",
+    "derivation",
+    # where there is none
+    "NoTheory",
+]

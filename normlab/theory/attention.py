@@ -1,0 +1,212 @@
+"""Averages over queries and keys of attention weights, for pairs of positions (A1 to A7 of ``docs/theory.md``).
+
+With logits of covariance Q_ij K_st between (i, s) and (j, t), the average of A_is A_jt is taken as
+
+    W^{ij}_{st} = w_s w_t exp(β_ij Q_ij K_st) / Z_ij   for positions s and t that i and j may see,
+
+a ratio of averages whose β_ij makes it exact where all positions are alike. Its sums over s, t (forward) and over i, j
+(backward) are prefix and suffix sums of a few powers of K_st, because exp(β_ij Q_ij K_st) is a short series in
+K_st − centre whose coefficients depend on i, j alone.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from normlab.theory.geometry import Geometry
+from normlab.theory.kernels import Array
+from normlab.theory.quenched import LARGEST, read, tables
+from normlab.theory.reasons import NoTheory
+
+#: What is left out of the series, relative to its sum.
+_TOLERANCE = 1e-5
+#: Exponents whose series would need too many terms.
+_REACH = 20.0
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The averaged products of attention weights of pairs of positions.
+
+    Attributes:
+        causal: whether a position sees only itself and earlier ones.
+        coefficients: of the powers, for each (i, j); divided by Z_ij.
+        powers: of (K_st − centre)/half, times w_s w_t, for each (s, t).
+        spread: how many times as large as with uniform attention a centred product is, for each (i, j).
+    """
+
+    causal: bool
+    coefficients: Array
+    powers: Array
+    spread: Array | float = 1.0
+
+    def forward(self, entries: Array) -> Array:
+        """Return Σ_st W^{ij}_st entries_st for each (i, j) (A1)."""
+        return _summed(self.coefficients, _prefix(self.powers * entries, self.causal))
+
+    def backward(self, entries: Array) -> Array:
+        """Return Σ_ij W^{ij}_st entries_ij for each (s, t) (A4)."""
+        return _summed(self.powers, _suffix(self.coefficients * entries, self.causal))
+
+    def to_queries(self, values: Array, keys: Array) -> Array:
+        """Return Σ_st E[A_is A_jt] V°_st K_st, where V° is V less its averages over what i and j see (A5)."""
+        mean = _means(values.shape[-1], self.causal)
+        seen_j = mean @ ((keys @ mean.T) * (values @ mean.T))
+        seen_i = ((mean @ keys) * (mean @ values)) @ mean.T
+        both = (mean @ values @ mean.T) * (mean @ keys @ mean.T)
+        result: Array = self.spread * (mean @ (values * keys) @ mean.T - seen_j - seen_i + both)
+        return result
+
+    def to_keys(self, entries: Array, values: Array) -> Array:
+        """Return Σ_ij E[A_is A_jt] entries_ij V°_st for each (s, t) (A6)."""
+        mean = _means(values.shape[-1], self.causal)
+        spread = self.spread * entries
+        seen_j = ((mean.T @ spread) * (values @ mean.T)) @ mean
+        seen_i = mean.T @ ((spread @ mean) * (mean @ values))
+        both = mean.T @ (spread * (mean @ values @ mean.T)) @ mean
+        result: Array = values * (mean.T @ spread @ mean) - seen_j - seen_i + both
+        return result
+
+
+def softmax_weights(queries: Array, keys: Array, geometry: Geometry, *, causal: bool) -> Weights:
+    """Return the weights of softmax attention (A2, A3).
+
+    Args:
+        queries: Q.
+        keys: K.
+        geometry: the pairs.
+        causal: whether a position sees only itself and earlier ones.
+
+    Raises:
+        NoTheory: the logits are so large that attention saturates.
+    """
+    damped, spread, crowd = _exact(queries, keys, geometry, causal)
+    low, high = float(keys.min()), float(keys.max())
+    centre, half = (low + high) / 2, max((high - low) / 2, 1e-12)
+    reach = half * float(np.abs(damped).max())
+    if not reach <= _REACH:
+        raise NoTheory("attention logits are so large that the softmax saturates")
+    x, grown = (keys - centre) / half, half * damped
+    powers, coefficients = (np.ones((_terms(reach), *one.shape)) for one in (keys, queries))
+    for k in range(1, len(powers)):
+        np.multiply(powers[k - 1], x, out=powers[k])
+        np.multiply(coefficients[k - 1], grown / k, out=coefficients[k])
+    rows, columns = geometry.sides(keys)
+    # A longer key spreads its logits wider, which the average of their exponentials feels (A3).
+    tilt = geometry.mean_square(damped) / 2
+    if float(rows.max() - rows.min()) > 1e-9:
+        powers *= np.exp(tilt * (rows + columns - 2 * float(rows.max())))
+    powers *= crowd
+    coefficients /= _summed(coefficients, _prefix(powers, causal))
+    return Weights(causal=causal, coefficients=coefficients, powers=powers, spread=spread)
+
+
+def _exact(queries: Array, keys: Array, geometry: Geometry, causal: bool) -> tuple[Array, Array, Array]:
+    """Return β Q, how much larger centred products are than with uniform attention, and the weights of keys (A3, A7).
+
+    Raises:
+        NoTheory: the logits vary so much that attention saturates.
+    """
+    common = _common(keys, geometry)
+    apart = max(geometry.mean_square(keys) - common, 1e-12)
+    variance = queries * apart
+    if not variance.max() <= LARGEST:
+        raise NoTheory("attention logits are so large that the softmax saturates")
+    typical = max(geometry.mean_square(variance), 1e-9)
+    # Positions with equal keys count as one: 1 for a pair of them, 0 for a pair that has only the common part.
+    alike = np.expm1(typical * np.minimum((keys - common) / apart, 1.0)) / np.expm1(typical)
+    seen = _pairs(geometry.tokens, causal)
+    met = np.maximum(_prefix(alike, causal) / seen, 1e-9) + 0 * alike
+    fewer = _fewer(met, geometry)
+    exact = tables(geometry.tokens)
+    grown = np.minimum(read(exact.own, fewer, variance) * fewer, 0.999999 / met)
+    exponent = np.log(np.maximum(grown * (1 - met) / np.maximum(1 - grown * met, 1e-9), 1e-9))
+    damped = np.where((variance > 0) & (met < 0.9999), exponent / apart, queries)
+    spread = read(exact.centred, _least(geometry.tokens, causal), geometry.within * variance)
+    return damped, spread, _crowd(alike, typical, geometry)
+
+
+def _fewer(met: Array, geometry: Geometry) -> Array:
+    """Return the smaller of how many different keys i and j see."""
+    rows, columns = geometry.sides(met)
+    return np.clip(1 / np.maximum(rows, columns), 1.0, geometry.tokens) + 0 * met
+
+
+def _crowd(alike: Array, variance: float, geometry: Geometry) -> Array:
+    """Return exp(−x (h_s + h_t)), h the share of positions like s: equal keys compete with each other (A3)."""
+    shares = alike.mean(axis=-1)
+    crowd: Array = np.exp(-variance * (shares[geometry.rows][:, :, None] + shares[geometry.columns][:, None, :]))
+    return crowd
+
+
+def _common(keys: Array, geometry: Geometry) -> float:
+    """Return the covariance of keys that are not equal, or nearly so."""
+    different = geometry.own == 0
+    if geometry.tokens == 1 and geometry.batch == 1:
+        return 0.0
+    middle = (geometry.mean_square(keys) + float(keys[different].mean())) / 2
+    different &= keys < middle
+    return float(keys[different].mean()) if different.any() else 0.0
+
+
+@lru_cache(maxsize=8)
+def _least(tokens: int, causal: bool) -> Array:
+    """Return how many positions the one of i and j that sees fewer of them sees."""
+    place = np.arange(1.0, tokens + 1) if causal else np.full(tokens, float(tokens))
+    smaller: Array = np.minimum.outer(place, place)
+    return smaller
+
+
+def uniform_weights(shape: tuple[int, ...], *, causal: bool) -> Weights:
+    """Return the weights of attention that averages over the positions it may see."""
+    powers = np.ones((1, *shape))
+    return Weights(causal=causal, coefficients=np.ones_like(powers) / _prefix(powers, causal), powers=powers)
+
+
+@lru_cache(maxsize=8)
+def _pairs(tokens: int, causal: bool) -> Array:
+    """Return how many pairs (s, t) i and j see."""
+    place = np.arange(1.0, tokens + 1) if causal else np.full(tokens, float(tokens))
+    product: Array = np.multiply.outer(place, place)
+    return product
+
+
+@lru_cache(maxsize=8)
+def _means(tokens: int, causal: bool) -> Array:
+    """Return the matrix that averages over what each position sees."""
+    seen = np.tri(tokens) if causal else np.ones((tokens, tokens))
+    averaged: Array = seen / seen.sum(axis=1, keepdims=True)
+    return averaged
+
+
+def _terms(reach: float) -> int:
+    """Return how many terms of exp(reach) leave out no more than the tolerance."""
+    term, count = 1.0, 1
+    while term > _TOLERANCE or count < reach:
+        term *= reach / count
+        count += 1
+    return count
+
+
+def _summed(left: Array, right: Array) -> Array:
+    # Term by term: a product of the whole stacks would be written to memory first.
+    result: Array = left[0] * right[0]
+    for one, other in zip(left[1:], right[1:], strict=True):
+        result = result + one * other
+    return result
+
+
+def _prefix(entries: Array, causal: bool) -> Array:
+    """Sum over the first positions of both tokens; over all of them where there is no mask."""
+    if not causal:
+        return np.asarray(entries.sum(axis=(-2, -1), keepdims=True))
+    summed: Array = entries.cumsum(axis=-1).cumsum(axis=-2)
+    return summed
+
+
+def _suffix(entries: Array, causal: bool) -> Array:
+    if not causal:
+        return np.asarray(entries.sum(axis=(-2, -1), keepdims=True))
+    summed: Array = entries[..., ::-1, ::-1].cumsum(axis=-1).cumsum(axis=-2)[..., ::-1, ::-1]
+    return summed

@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+
+from normlab.errors import SpecError
+from normlab.spec import ModelSpec
+from normlab.theory import derivation, exponents, law
+
+DEPTHS = tuple(2**k for k in range(4, 11))
+L = np.array(DEPTHS, dtype=float)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("constant", 3 + 2 / L),
+        ("constant", 0 * L),
+        ("logarithm", 1 + 1.5 * (np.log(L) + 0.577)),
+        ("logarithm", (1 + 1.5 * np.log(L)) ** -0.5),
+        ("power", 1 + 0.32 * L),
+        ("power", (1 + 1.3 * L) ** -0.5),
+        ("power", L - 2 * L**0.6),
+        ("stretched exponential", np.exp(0.9 * np.sqrt(L)) * L**0.3),
+        ("exponential", 2 * np.exp(0.005 * L)),
+        ("exponential", 1.03**-L),
+    ],
+)
+def test_known_laws_are_named(name: str, values: np.ndarray) -> None:
+    assert law(DEPTHS, values.tolist()).name == name
+
+
+def test_coefficients_are_found() -> None:
+    assert law(DEPTHS, (0.32 * L).tolist()).exponent == pytest.approx(1, abs=1e-3)
+    assert law(DEPTHS, (0.32 * L).tolist()).coefficient == pytest.approx(0.32, rel=1e-2)
+    assert law(DEPTHS, np.exp(0.02 * L).tolist()).rate == pytest.approx(0.02, rel=1e-3)
+    assert law(DEPTHS, np.exp(np.sqrt(L)).tolist()).exponent == pytest.approx(0.5, abs=0.02)
+
+
+def test_too_few_depths_have_no_law() -> None:
+    assert law(DEPTHS[:3], [1.0, 2.0, 3.0]).name == "no theory"
+
+
+SHORT = (8, 12, 16, 24, 32, 48, 64, 96, 128)
+
+
+def laws(**fields: object) -> dict[str, str]:
+    fixed = {"depth": 2, "width": 256, "attention": "none", "activation": "relu"}
+    found = exponents(ModelSpec(**(fixed | fields)), tokens=16, depths=SHORT)
+    return {name: one.name for name, one in found.laws.items()}
+
+
+@pytest.mark.parametrize(
+    ("fields", "stream", "last", "first", "apjn"),
+    [
+        ({"placement": "pre"}, "power", "power", "constant", "power"),
+        ({"placement": "post"}, "constant", "constant", "constant", "constant"),
+        ({"placement": "peri"}, "power", "power", "constant", "power"),
+        ({"placement": "lns"}, "logarithm", "power", "constant", "logarithm"),
+        ({"placement": "deepnorm", "init": "deepnorm"}, "constant", "power", "power", "constant"),
+        ({"placement": "completep"}, "constant", "power", "power", "constant"),
+        ({"placement": "post", "activation": "swiglu"}, "constant", "constant", "exponential", "exponential"),
+    ],
+)
+def test_placements_have_their_laws(fields: dict[str, object], stream: str, last: str, first: str, apjn: str) -> None:
+    expected = {"stream": stream, "last_gradient": last, "first_gradient": first, "apjn": apjn}
+    assert expected.items() <= laws(**fields).items()
+
+
+def test_the_last_gradient_of_pre_falls_with_the_root_of_depth() -> None:
+    spec = ModelSpec(depth=2, width=256, attention="none", activation="relu")
+    found = exponents(spec, tokens=16, depths=SHORT)
+    assert found["last_gradient"].exponent == pytest.approx(-0.5, abs=0.03)
+    assert found["stream"].exponent == pytest.approx(1, abs=0.02)
+
+
+def test_a_stream_without_norms_grows_exponentially() -> None:
+    spec = ModelSpec(depth=2, width=64, placement="none", attention="none", activation="relu")
+    found = exponents(spec, tokens=8, depths=(8, 16, 32, 64, 128, 256))
+    assert found["stream"].name == "exponential"
+    assert found["stream"].rate == pytest.approx(np.log(1.32), rel=1e-3)
+    assert found.depths[-1] == 128
+
+
+def test_a_list_of_placements_has_one_depth_only() -> None:
+    with pytest.raises(SpecError, match="one name"):
+        exponents(ModelSpec(depth=2, width=32, placement=("pre", "post")))
+
+
+def test_the_page_puts_the_numbers_in() -> None:
+    spec = ModelSpec(depth=4, width=64, placement="peri")
+    page = derivation(spec, tokens=8, laws=exponents(spec, tokens=8, depths=SHORT[:6]))
+    for text in ("x ← x + N(F(N(x)))", "r₁ =", "χ/v", "stream gradient", "As the depth L grows"):
+        assert text in page
+
+
+def test_the_page_of_a_model_without_a_theory_says_so() -> None:
+    assert "no theory: norm 'batchnorm'" in derivation(ModelSpec(depth=2, width=32, norm="batchnorm"))
