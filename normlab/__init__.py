@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from normlab import claims, data, fits, plots, presets, table, theory
+    from normlab import claims, data, fits, jacobian, losses, plots, presets, table, theory
     from normlab.claims import register_claim
     from normlab.errors import NormlabError
     from normlab.inits import register_init
@@ -27,13 +27,15 @@ __all__ = [
     "ModelSpec",
     "build",
     "data",
+    "losses",
     "presets",
     # recording
     "record",
     "merge",
     "check_transparent",
     "discover",
-    # what is expected
+    # derivatives, and what is expected
+    "jacobian",
     "theory",
     # sweeps
     "grid",
@@ -58,7 +60,7 @@ __all__ = [
     "__version__",
 ]
 
-_MODULES = ("claims", "data", "fits", "plots", "presets", "table", "theory")
+_MODULES = ("claims", "data", "fits", "jacobian", "losses", "plots", "presets", "table", "theory")
 _HOMES = {
     "ModelSpec": "spec",
     "build": "models",
