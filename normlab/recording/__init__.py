@@ -12,12 +12,14 @@ from normlab.recording.plan import (
     SitePlan,
 )
 from normlab.recording.recorder import Recorder, record
+from normlab.recording.refusals import RecordingWarning
 from normlab.recording.state import State, merge
 from normlab.recording.transparent import Transparency, check_transparent
 
 __all__ = [
     # recording
     "Recorder",
+    "RecordingWarning",
     "State",
     "merge",
     "record",

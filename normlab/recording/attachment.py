@@ -9,7 +9,7 @@ them for the length of one call.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -18,6 +18,20 @@ from torch.utils.hooks import RemovableHandle
 Ran = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
 
 _UNSEEN: Final[ContextVar[bool]] = ContextVar("unseen", default=False)
+
+
+class Calls(NamedTuple):
+    """Who is told.
+
+    Attributes:
+        starts: called without arguments before the model itself runs.
+        ran: called when a module has run with it, its positional and keyword arguments, and its result.
+        ended: called when the model itself is over, with whether an exception ended it.
+    """
+
+    starts: Callable[[], None]
+    ran: Ran
+    ended: Callable[[bool], None]
 
 
 @contextmanager
@@ -31,47 +45,62 @@ def unseen() -> Iterator[None]:
 
 
 class Attachment:
-    """Calls ``ran`` when a module of ``modules`` has run, and ``starts`` before the model itself runs.
+    """Says when a model starts and ends, and when some of its modules have run.
 
     Args:
         model: the model.
         modules: identities of the modules to read.
-        starts: called without arguments.
-        ran: called with the module, its positional and keyword arguments, and its result.
     """
 
-    def __init__(self, model: nn.Module, modules: set[int], starts: Callable[[], None], ran: Ran) -> None:
-        self._model, self._modules, self._starts, self._ran = model, modules, starts, ran
+    def __init__(self, model: nn.Module, modules: set[int]) -> None:
+        self._model, self._modules = model, modules
         self._handles: list[RemovableHandle] = []
         self._behind: dict[int, list[RemovableHandle]] = {}
+        self._done: nn.Module | None = None
+        self._calls: Calls | None = None
 
-    def attach(self) -> None:
+    def attach(self, calls: Calls) -> None:
         """Start calling."""
+        self._calls = calls
         if not self._handles:
             self._handles = [
                 register_module_forward_pre_hook(self._before),
                 register_module_forward_hook(self._after, with_kwargs=True),
+                register_module_forward_hook(self._over, always_call=True),
             ]
 
     def detach(self) -> None:
-        """Stop calling."""
+        """Stop calling, and let go of who was called: they hold this in turn."""
         for handle in (*self._handles, *(handle for handles in self._behind.values() for handle in handles)):
             handle.remove()
-        self._handles, self._behind = [], {}
+        self._handles, self._behind, self._done, self._calls = [], {}, None, None
 
     def _before(self, module: nn.Module, args: Any) -> None:
-        if _UNSEEN.get():
+        if _UNSEEN.get() or self._calls is None:
             return
         if module is self._model:
-            self._starts()
+            self._calls.starts()
         if module._forward_hooks and id(module) in self._modules:
             handle = module.register_forward_hook(self._last, with_kwargs=True)
             self._behind.setdefault(id(module), []).append(handle)
 
     def _after(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
         if id(module) in self._modules and not self._behind.get(id(module)) and not _UNSEEN.get():
-            self._ran(module, args, kwargs, result)
+            self._tell(module, args, kwargs, result)
+        self._done = module
+
+    def _over(self, module: nn.Module, args: Any, result: Any) -> None:
+        # This one is called after an exception too, and then it alone.
+        failed, self._done = self._done is not module, None
+        if failed and self._behind.get(id(module)):
+            self._behind[id(module)].pop().remove()
+        if module is self._model and self._calls is not None and not _UNSEEN.get():
+            self._calls.ended(failed)
 
     def _last(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
         self._behind[id(module)].pop().remove()
-        self._ran(module, args, kwargs, result)
+        self._tell(module, args, kwargs, result)
+
+    def _tell(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+        if self._calls is not None:
+            self._calls.ran(module, args, kwargs, result)

@@ -55,6 +55,7 @@ class Ledger:
 
     def __init__(self, loss_scale: float) -> None:
         self.totals: dict[Entry, Sums] = {}
+        self._marked: dict[Entry, Sums] = {}
         self._waiting: dict[tuple[Any, ...], list[Record]] = {}
         self._count = 0
         self._turn: dict[str, Callable[[Sequence[Any]], list[Sums]]] = {
@@ -103,6 +104,20 @@ class Ledger:
                 if kind == "activation":
                     # A pair may still need the numbers of each token; those of sequences have been used.
                     record.moments = record.moments._replace(sequences=())
+
+    def mark(self) -> None:
+        """Remember what is in the books, for :meth:`roll_back`."""
+        self.settle()
+        self._marked = dict(self.totals)
+
+    def roll_back(self) -> None:
+        """Take out what came in since the mark."""
+        self.totals, self._waiting, self._count = dict(self._marked), {}, 0
+
+    @property
+    def marked(self) -> bool:
+        """Whether anything was in the books at the mark."""
+        return bool(self._marked)
 
     def _take(self, sums: Sums, booking: Booking) -> None:
         for slot in booking.slots:

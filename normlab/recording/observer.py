@@ -101,6 +101,8 @@ class Observer:
         self.ran: set[int] = set()
         self.tokens: tuple[int, int] = (0, 0)
         self._calls: dict[int, int] = {}
+        self._awaited: set[tuple[int, int]] = set()
+        self._failed = False
         self._found: dict[int, Found] = {}
         self._remembered: dict[Port, Kept] = {}
         self._handles: list[Any] = []
@@ -108,13 +110,37 @@ class Observer:
 
     def begin(self, ledger: Ledger) -> None:
         """Start a step with empty books."""
-        self.ledger, self.reasons, self.ran = ledger, {}, set()
-        self.start_pass()
+        self.ledger, self.reasons, self.ran, self._failed = ledger, {}, set(), False
+        self._forget()
 
     def start_pass(self) -> None:
-        """Forget the tensors of the pass before: what runs now are first calls again."""
+        """Forget the tensors of the pass before, and its numbers too if it failed: what runs now are first calls."""
+        if self.ledger is not None:
+            if self._failed:
+                self.ledger.roll_back()
+            else:
+                with quiet():
+                    self.ledger.mark()
+        self._failed = False
+        self._forget()
+
+    def end_pass(self, failed: bool) -> None:
+        """Take note of whether the pass ended in an exception."""
+        self._failed = failed
+
+    def settle(self) -> Ledger:
+        """Return the books in order, without a pass that failed after others."""
+        assert self.ledger is not None
+        # One that failed alone stays: it shows how far the model came.
+        if self._failed and self.ledger.marked:
+            self.ledger.roll_back()
+        self.ledger.settle()
+        return self.ledger
+
+    def _forget(self) -> None:
         with quiet():
             self.wanted = replace(self.wanted, products=exact_products())
+        self._awaited = set()
         self._calls, self._found, self._remembered, self._last_gradient = {}, {}, {}, None
         # Handles of graphs that are gone need no removal.
         self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
@@ -123,7 +149,7 @@ class Observer:
         """Take the hooks off the tensors of graphs that are still alive."""
         for handle in self._handles:
             handle.remove()
-        self.start_pass()
+        self._forget()
         self._handles, self.ledger = [], None
 
     def module_ran(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
@@ -180,12 +206,18 @@ class Observer:
         if not port.backward:
             return
         # A sum's gradient is that of each of its terms.
-        self._await(source, port, call)
+        self._await(source, port, call, again)
 
-    def _await(self, source: Tensor, port: PortWatch, call: int) -> None:
+    def _await(self, source: Tensor, port: PortWatch, call: int, again: bool) -> None:
         if not source.requires_grad:
             self.reasons |= {slot: "no gradient required" for slot in port.backward if slot not in self.reasons}
             return
+        # A block's input was there before it ran, so its gradient is awaited already when the block is repeated.
+        slots = [slot for slot in port.backward if not (again and (slot, call) in self._awaited)]
+        if not slots:
+            return
+        if not again:
+            self._awaited.update((slot, call) for slot in slots)
         found = self._find(source)
         if found.awaiting is None:
             found.awaiting = Awaiting(self, port)
@@ -194,7 +226,7 @@ class Observer:
             if base is not None and base.requires_grad and base.numel() == source.numel() and base.is_contiguous():
                 # An in-place change of a view takes its hooks out of the graph; those of its base stay.
                 self._handles.append(base.register_hook(partial(found.awaiting.through_base, source.shape)))
-        found.awaiting.bookings.append(Booking(port.backward, call, dtype_name(source)))
+        found.awaiting.bookings.append(Booking(slots, call, dtype_name(source)))
 
     def _take_tokens(self, value: Tensor, port: PortWatch) -> None:
         if value.dim() == 3 and port.port.layout != "flat" and port.planned:

@@ -41,6 +41,7 @@ class RoleSums(NamedTuple):
         gradient_squares: sum of squares of the finite ones.
         nonfinite: entries of the gradient that are NaN or infinite.
         without: what has no gradient: a reason, after the role's name where several roles are together.
+        broken: entries of the parameters that are NaN or infinite.
     """
 
     entries: int
@@ -49,6 +50,7 @@ class RoleSums(NamedTuple):
     gradient_squares: float = 0.0
     nonfinite: int = 0
     without: tuple[str, ...] = ()
+    broken: int = 0
 
     def __add__(self, other: "RoleSums") -> "RoleSums":  # type: ignore[override]
         """Return the sums over both sets of parameters."""
@@ -59,6 +61,7 @@ class RoleSums(NamedTuple):
             self.gradient_squares + other.gradient_squares,
             self.nonfinite + other.nonfinite,
             tuple(dict.fromkeys((*self.without, *other.without))) if self.without or other.without else (),
+            self.broken + other.broken,
         )
 
 
@@ -97,9 +100,9 @@ def measure(model: nn.Module, parameters: Sequence[Parameter], loss_scale: float
 
 def _role_sums(size: "Size", gradient: "Size | None", without: tuple[str, ...], loss_scale: float) -> RoleSums:
     if gradient is None:
-        return RoleSums(size.entries, size.squares, without=without)
+        return RoleSums(size.entries, size.squares, without=without, broken=size.nonfinite)
     squares = gradient.squares / loss_scale**2
-    return RoleSums(size.entries, size.squares, size.entries, squares, gradient.nonfinite, without)
+    return RoleSums(size.entries, size.squares, size.entries, squares, gradient.nonfinite, without, size.nonfinite)
 
 
 def stale_gradient(model: nn.Module) -> str:

@@ -1,23 +1,32 @@
 """The recorder: what is observed while a model runs forward and backward, as a table."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 import pandas as pd
-from jaxtyping import Bool
+import torch
+from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from normlab.errors import RecordingError
-from normlab.recording.attachment import Attachment
+from normlab.recording.attachment import Attachment, Calls
 from normlab.recording.coverage import coverage_of, missing_of, unobserved
 from normlab.recording.ledger import Ledger
 from normlab.recording.observer import SEVERAL_BACKWARD, Observer
 from normlab.recording.parameters import measure, stale_gradient
 from normlab.recording.plan import Address, SitePlan
 from normlab.recording.planning import plan_of
+from normlab.recording.refusals import (
+    check_arguments,
+    checked_mask,
+    refuse_changed,
+    refuse_unobserved,
+    versions,
+    warn_if_cleared,
+    warn_of_nothing,
+)
 from normlab.recording.rows import table_of
 from normlab.recording.selection import select
 from normlab.recording.state import Expected, SiteKey, State, StepState
@@ -27,7 +36,7 @@ from normlab.recording.watches import Watches
 
 def record(
     model: nn.Module,
-    mask: Bool[Tensor, "batch token"] | None = None,
+    mask: Shaped[Tensor, "batch token"] | None = None,
     loss_scale: float = 1.0,
     sites: Iterable[str] | SitePlan | None = None,
     quantities: Iterable[str] | None = None,
@@ -51,7 +60,7 @@ def record(
         model: a model of the zoo or of transformers, whose residual streams are known or found (see
             :func:`normlab.discover`), or any module: then the output of every module without children and
             every parameter are recorded by name.
-        mask: True where a token is real; the others count nowhere.
+        mask: bool, True where a token is real; the others count nowhere.
         loss_scale: what the loss was multiplied by before the backward pass; gradients are divided by it.
         sites: names from ``SITES``, those of gradients too; or a plan of your own. The default ones
             unless given.
@@ -63,7 +72,11 @@ def record(
         A recorder, to be used in a ``with`` statement.
 
     Raises:
-        NormlabError: a site or a quantity that does not exist, or an argument out of range.
+        NormlabError: a site or a quantity that does not exist, or an argument out of range; inside the block,
+            a parameter that changed between two passes of one step.
+
+    Warns:
+        RecordingWarning: nothing ran inside the block, or gradients were cleared before :meth:`Recorder.step`.
     """
     return Recorder(model, mask, loss_scale, sites, quantities, every, strict)
 
@@ -74,32 +87,35 @@ class Recorder:
     def __init__(
         self,
         model: nn.Module,
-        mask: Bool[Tensor, "batch token"] | None,
+        mask: Shaped[Tensor, "batch token"] | None,
         loss_scale: float,
         sites: Iterable[str] | SitePlan | None,
         quantities: Iterable[str] | None,
         every: int,
         strict: bool,
     ) -> None:
-        _check(loss_scale, every)
+        check_arguments(loss_scale, every)
         own = sites if isinstance(sites, SitePlan) else None
         self.plan = own or plan_of(model)
         self._selection = select(self.plan, sites if own is None else None, quantities)  # type: ignore[arg-type]
         self._watches = Watches(model, self.plan, self._selection)
-        self._observer = Observer(self._watches, self._selection.wanted, mask)
-        self._attachment = Attachment(model, set(self._watches.by_module), self._pass_starts, self._module_ran)
+        self._observer = Observer(self._watches, self._selection.wanted, checked_mask(mask))
+        self._attachment = Attachment(model, set(self._watches.by_module))
         self._model, self._loss_scale, self._every, self._strict = model, loss_scale, every, strict
         self._step, self._stepped, self._used, self._fresh = 0, False, False, True
         self._steps: dict[int, StepState] = {}
+        self._anything, self._graph, self._warned = False, False, False
+        self._parameters: dict[str, Tensor] = {}
+        self._versions: list[int] = []
 
     @property
-    def mask(self) -> Bool[Tensor, "batch token"] | None:
+    def mask(self) -> Shaped[Tensor, "batch token"] | None:
         """Which tokens are real; set it before a micro-batch that has another mask."""
         return self._observer.mask
 
     @mask.setter
-    def mask(self, mask: Bool[Tensor, "batch token"] | None) -> None:
-        self._observer.mask = mask
+    def mask(self, mask: Shaped[Tensor, "batch token"] | None) -> None:
+        self._observer.mask = checked_mask(mask)
 
     def __enter__(self) -> "Recorder":
         """Attach to the model.
@@ -127,7 +143,9 @@ class Recorder:
         self._observer.close()
         if kind is None and self._strict:
             for step, state in self._steps.items():
-                _refuse(unobserved(state), step)
+                refuse_unobserved(unobserved(state), step)
+        elif kind is None and self._watches.by_module and not self._anything:
+            warn_of_nothing()
 
     def step(self) -> None:
         """End a step of a training loop: gradients of parameters are read now.
@@ -141,6 +159,8 @@ class Recorder:
             self._steps[self._step] = self._closed()
             self._observer.close()
             self._attachment.detach()
+            if self._graph and not self._warned and self._selection.quantities & {"grad_norm", "grad_rms"}:
+                self._warned = warn_if_cleared(self._model)
         self._stepped = True
         self._step += 1
         if not self._pausing:
@@ -170,21 +190,34 @@ class Recorder:
         return self._step % self._every != 0
 
     def _open(self) -> None:
-        self._fresh = True
+        self._fresh, self._graph = True, False
+        named = dict(self._model.named_parameters(remove_duplicate=False))
+        self._parameters = {p.name: named[p.name] for p in self.plan.parameters if p.name in named}
+        self._versions = []
         if not self._step:
             self._refuse_stale_gradients()
         self._observer.begin(Ledger(self._loss_scale))
-        self._attachment.attach()
+        self._attachment.attach(Calls(self._pass_starts, self._module_ran, self._pass_ended))
 
     def _pass_starts(self) -> None:
-        if not recomputing():
-            self._observer.start_pass()
+        if recomputing():
+            return
+        if self._versions:
+            refuse_changed(self._parameters, self._versions)
+        self._observer.start_pass()
+
+    def _pass_ended(self, failed: bool) -> None:
+        if recomputing():
+            return
+        # A model may change its parameters itself while it runs, as embeddings of a largest norm do.
+        self._versions = versions(self._parameters)
+        self._observer.end_pass(failed)
 
     def _module_ran(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         if self._fresh:
             # In a loop gradients are cleared after step(), so this can be known only now.
             self._refuse_stale_gradients()
-            self._fresh = False
+            self._fresh, self._anything, self._graph = False, True, torch.is_grad_enabled()
         self._observer.module_ran(module, args, kwargs, result)
 
     def _refuse_stale_gradients(self) -> None:
@@ -197,15 +230,14 @@ class Recorder:
     def _closed(self) -> StepState:
         """Return the current step's state."""
         observer = self._observer
-        assert observer.ledger is not None
-        observer.ledger.settle()
+        ledger = observer.settle()
         slots = self._watches.slots
         spoilt = {slot for slot, reason in observer.reasons.items() if reason == SEVERAL_BACKWARD}
         sums = {
             SiteKey(
                 _with_head(slots[entry.slot].address, entry.head), entry.call, entry.dtype, slots[entry.slot].kind
             ): one
-            for entry, one in observer.ledger.totals.items()
+            for entry, one in ledger.totals.items()
             if entry.slot not in spoilt
         }
         return StepState(
@@ -218,19 +250,3 @@ class Recorder:
 
 def _with_head(address: Address, head: int | None) -> Address:
     return address if head is None else replace(address, head=head)
-
-
-def _check(loss_scale: float, every: int) -> None:
-    if not (math.isfinite(loss_scale) and loss_scale):
-        raise RecordingError(f"loss_scale is {loss_scale!r}: give a finite number other than zero")
-    if every < 1:
-        raise RecordingError(f"every is {every!r}: give a whole number of at least 1")
-
-
-def _refuse(missing: list[str], step: int) -> None:
-    if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise RecordingError(
-            f"step {step} did not observe {'; '.join(missing[:3])}{more}: "
-            "run the model forward and backward inside the block, or ask for other sites"
-        )

@@ -65,11 +65,29 @@ def _blocks(step: int, one: StepState, state: State) -> Iterator[Rows]:
         if keys and asked:
             sums = [one.sums[key] for key in keys]
             columns = columns_of(kind, sums, [key.dtype for key in keys])
+            if kind == "gradient":
+                unequal = _unequal(keys, one)
+                columns = {name: column._replace(caution=unequal) for name, column in columns.items()}
             yield _rows([_site_key(key, step) for key in keys], asked, columns, sums)
     if "branch_gain" in state.quantities:
         yield from _gains(step, one, state)
     yield from _without_value(step, one, state)
     yield from _parameters(step, one.parameters, state)
+
+
+def _unequal(keys: list[SiteKey], one: StepState) -> np.ndarray:
+    """Say where other tokens have a gradient than were observed, as after a pass without a backward pass."""
+    forward = {
+        key._replace(address=gradient, kind="gradient"): sums.values
+        for key, sums in one.sums.items()
+        if key.kind == "activation" and (gradient := key.address.gradient()) is not None
+    }
+    found = np.full(len(keys), "", dtype=object)
+    for index, key in enumerate(keys):
+        (tokens, bad), (every, spoilt) = one.sums[key].values[:2], forward.get(key, one.sums[key].values)[:2]
+        if tokens != every and not bad and not spoilt:
+            found[index] = f"counted {tokens:.0f} of {every:.0f} tokens"
+    return found
 
 
 def _gains(step: int, one: StepState, state: State) -> Iterator[Rows]:
@@ -105,28 +123,38 @@ def _parameters(step: int, roles: dict[Role, RoleSums], state: State) -> Iterato
 
 
 def _of_role(sums: RoleSums) -> dict[str, tuple[float, str]]:
-    size = (sums.squares / sums.entries) ** 0.5 if sums.entries else float("nan")
-    own = size, "exact-zero" if size == 0 else "ok" if size == size else "parameters differ or are not finite"
+    own = _of_size(sums)
     if not sums.gradient_entries:
         reason = ", ".join(dict.fromkeys(why.partition(" (")[2].rstrip(")") or why for why in sums.without)) or "empty"
         none = float("nan"), reason
         return {"grad_norm": none, "grad_rms": none, "param_rms": own, "nonfinite": none}
-    norm = sums.gradient_squares**0.5
+    finite = sums.gradient_entries - sums.nonfinite
+    norm = sums.gradient_squares**0.5 if finite else float("nan")
     status = "nonfinite" if sums.nonfinite else "exact-zero" if norm == 0 else "ok"
     if sums.without and status == "ok":
         status = f"without {', '.join(sums.without)}"
-    rms = (sums.gradient_squares / sums.gradient_entries) ** 0.5
     return {
         "grad_norm": (norm, status),
-        "grad_rms": (rms, status),
+        "grad_rms": (norm / max(finite, 1) ** 0.5, status),
         "param_rms": own,
         "nonfinite": (float(sums.nonfinite), "ok"),
     }
 
 
+def _of_size(sums: RoleSums) -> tuple[float, str]:
+    """Return the root mean square of the finite entries of parameters."""
+    finite = sums.entries - sums.broken
+    size = (sums.squares / finite) ** 0.5 if finite else float("nan")
+    if sums.broken:
+        return size, "nonfinite"
+    if size != size:
+        return size, "parameters differ" if sums.entries else "empty"
+    return size, "ok" if size else "exact-zero"
+
+
 def _rows(keys: list[tuple[Any, ...]], names: list[str], columns: dict[str, Column], sums: list[Sums]) -> Rows:
     """Put values side by side, with the status of each."""
-    tokens, nonfinite = _entered(sums)
+    tokens, incomplete = _entered(sums)
     values = np.stack([columns[name].values for name in names], axis=1)
     statuses = np.full(values.shape, "ok", dtype=object)
     for index, name in enumerate(names):
@@ -135,7 +163,9 @@ def _rows(keys: list[tuple[Any, ...]], names: list[str], columns: dict[str, Colu
             status = np.where(value == 0, "exact-zero", "ok").astype(object)
             status = np.where(column.caution != "", column.caution, status)
             status = np.where(np.isnan(value), np.where(tokens == 0, "no tokens", column.reason), status)
-            status = np.where(np.isinf(value) | (nonfinite > 0), "nonfinite", status)
+            # Why a pair has no value says more than that some of its tokens were left out.
+            stands = (sums[0].kind != "pair") | ~np.isnan(value) | (tokens == 0)
+            status = np.where(np.isinf(value) | incomplete & stands, "nonfinite", status)
             statuses[:, index] = status
         elif name == "loss":
             statuses[:, index] = np.where(np.isfinite(value), "ok", "nonfinite")
@@ -144,8 +174,7 @@ def _rows(keys: list[tuple[Any, ...]], names: list[str], columns: dict[str, Colu
 
 def _entered(sums: list[Sums]) -> tuple[np.ndarray, np.ndarray]:
     tokens = np.array([one.values[0] for one in sums])
-    has = sums[0].kind in ("activation", "gradient", "scores")
-    return tokens, np.array([one.values[1] if has else 0.0 for one in sums])
+    return tokens, np.array([sums[0].kind != "loss" and one.values[1] > 0 for one in sums])
 
 
 def _site_key(key: SiteKey, step: int) -> tuple[Any, ...]:

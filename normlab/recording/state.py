@@ -123,11 +123,12 @@ def merge(states: Iterable[State]) -> pd.DataFrame:
 def _agreed(one: RoleSums, two: RoleSums) -> RoleSums:
     if one == two:
         return one
-    squares = one.squares if one.squares == two.squares else float("nan")
+    squares = one.squares if (one.squares, one.broken) == (two.squares, two.broken) else float("nan")
     return one._replace(
         squares=squares,
         gradient_entries=0,
         gradient_squares=0.0,
         nonfinite=0,
         without=("gradients of different batches do not merge",),
+        broken=max(one.broken, two.broken),
     )

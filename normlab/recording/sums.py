@@ -41,6 +41,7 @@ COLUMNS: Final[dict[Kind, tuple[str, ...]]] = {
     ),
     "pair": (
         "tokens",
+        "nonfinite",  # entries of update and skip
         "update",  # Σ mean square of the update
         "skip",
         "product",  # Σ mean product
@@ -143,7 +144,8 @@ def pair_sums(batch: Sequence[PairMoments]) -> list[Sums]:
     over_finite = torch.stack([lost, update, finite.double()]).where(finite, 0.0)
     values = torch.cat([over_good, over_finite]).sum((2, 3)).T.cpu().numpy()
     summed = values[:, 0] * [pair.summed for pair in batch]
-    return [Sums("pair", row) for row in np.column_stack([values, summed])]
+    bad = _nonfinite([pair.update for pair in batch]) + _nonfinite([pair.skip for pair in batch])
+    return [Sums("pair", row) for row in np.column_stack([values[:, 0], bad, values[:, 1:], summed])]
 
 
 def _rows(batch: Sequence[TokenMoments]) -> Tensor:

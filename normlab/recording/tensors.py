@@ -20,11 +20,11 @@ class Seen:
 
     def __init__(self, tensor: Tensor) -> None:
         self.ref = weakref.ref(tensor)
-        self.version = _version(tensor)
+        self.version = version(tensor)
 
     def is_still(self, tensor: Tensor) -> bool:
         """Say whether this is ``tensor``, unchanged since."""
-        return self.ref() is tensor and self.version == _version(tensor) >= 0
+        return self.ref() is tensor and self.version == version(tensor) >= 0
 
     def tensor(self) -> Tensor | None:
         """Return the tensor if it is alive and unchanged."""
@@ -32,7 +32,7 @@ class Seen:
         return tensor if tensor is not None and self.is_still(tensor) else None
 
 
-def _version(tensor: Tensor) -> int:
+def version(tensor: Tensor) -> int:
     """Return the number of in-place changes so far, or -1 where torch does not count them."""
     return -1 if tensor.is_inference() else tensor._version
 

@@ -54,10 +54,15 @@ def check_transparent(model: nn.Module, batch: Any, *, repeats: int = 5) -> Tran
         What was compared and the ratio of times.
 
     Raises:
-        RecordingError: a bit differs, or already differs between two bare passes.
+        RecordingError: a bit differs, or already differs between two bare passes, or there is nothing to compare.
     """
     with _as_before(model):
         first, again = _run(model, batch, nullcontext()), _run(model, batch, nullcontext())
+        if not first:
+            raise RecordingError(
+                f"{type(model).__name__} returned no tensor that could be compared: "
+                "let it return tensors, in tuples, lists or mappings if there are several"
+            )
         if name := _difference(first, again):
             raise RecordingError(
                 f"{name} differs between two runs without recording: call torch.use_deterministic_algorithms(True)"
@@ -79,7 +84,7 @@ def _run(model: nn.Module, batch: Any, context: AbstractContextManager[Any]) -> 
         outputs, loss = _forward(model, args, kwargs)
         if loss.requires_grad:
             loss.backward()
-    found = {f"the output {name}": tensor.detach() for name, tensor in outputs.items()}
+    found = {f"the output {name}": tensor.detach().clone() for name, tensor in outputs.items()}
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             found[f"the gradient of {name}"] = parameter.grad.detach().clone()

@@ -2,14 +2,18 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import normlab as nl
+from normlab.models.block import Block
+from normlab.recording import Address, Observed, Port, SitePlan
 
 Value = Callable[..., float]
 
@@ -104,8 +108,6 @@ class Inner(nn.Module):
 
 
 def test_keywords_and_nested_results(value: Value) -> None:
-    from normlab.recording import Address, Observed, Port, SitePlan
-
     model, x = Keywords(), inputs(2, 5, 6).requires_grad_()
     plan = SitePlan(
         observed=(
@@ -241,3 +243,78 @@ def test_a_threshold_of_dtype_changes_is_two_rows() -> None:
         model(inputs(2, 5, 6), False)
         model(inputs(2, 5, 6), True)
     assert sorted(recorder.table().query("quantity == 'rms'")["dtype"]) == ["float16", "float32"]
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize(
+    "fields",
+    [{"placement": "post"}, {"parallel": True}, {"placement": "b2t"}, {"placement": "post", "kind": "encoder-decoder"}],
+)
+def test_a_recomputed_block_counts_the_gradient_of_its_input_once(
+    reentrant: bool, fields: dict[str, Any], make: Callable[..., nn.Module], batch: Any
+) -> None:
+    def table(wrapped: bool) -> Any:
+        model = make(depth=3, **fields)
+        for block in model.modules():
+            if wrapped and isinstance(block, Block):
+                block.forward = partial(checkpoint, block.forward, use_reentrant=reentrant)
+        with nl.record(model) as recorder:
+            model.loss(*batch).backward()
+        return recorder.table()
+
+    pd.testing.assert_frame_equal(table(wrapped=True), table(wrapped=False))
+
+
+class Fails(nn.Module):
+    """Runs its first half, then fails if told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.f, self.g = linear(), linear(seed=1)
+
+    def forward(self, x: Tensor, fail: bool = False) -> Tensor:
+        x = self.f(x)
+        if fail:
+            raise MemoryError
+        return self.g(x)
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_pass_that_failed_and_was_tried_again_counts_once(hooked: bool) -> None:
+    def recorder(fails: int) -> Any:
+        model = Fails()
+        if hooked:
+            model.register_forward_hook(lambda module, args, out: 2 * out)
+        with nl.record(model) as recorder:
+            for seed in range(2):
+                x = inputs(2, 5, 6) + seed
+                for _ in range(fails):
+                    with pytest.raises(MemoryError):
+                        model(100 * x, fail=True)
+                model(x).square().sum().backward()
+            for _ in range(fails):
+                with pytest.raises(MemoryError):
+                    model(100 * x, fail=True)
+        return recorder
+
+    pd.testing.assert_frame_equal(recorder(2).table(), recorder(0).table())
+
+
+def test_a_module_with_a_hook_that_failed_is_read_once(value: Value) -> None:
+    model = nn.Sequential(Fails())
+    model[0].register_forward_hook(lambda module, args, out: 2 * out)
+    plan = SitePlan(observed=(Observed(Address(sublayer="mlp", site="branch"), Port("0", "output", ())),))
+    with nl.record(model, sites=plan) as recorder:
+        with pytest.raises(MemoryError):
+            model[0](inputs(2, 5, 6), True)
+        model[0](inputs(2, 5, 6))
+    assert value(recorder.table(), site="branch", quantity="count") == 10
+
+
+def test_a_pass_without_a_backward_pass_is_said(value: Value) -> None:
+    model = nn.Sequential(linear(), linear(seed=1))
+    with nl.record(model) as recorder:
+        model(inputs(2, 5, 6))
+        model(inputs(4, 5, 6)).sum().backward()
+    rows = recorder.table().query("quantity == 'l2'")
+    assert set(rows["status"]) == {"counted 20 of 30 tokens"} and len(rows) == 2

@@ -149,3 +149,37 @@ def test_a_plan_that_names_no_parameter_is_refused(make: Make, batch: Any) -> No
     model = make()
     with pytest.raises(RecordingError, match="'head.wait'.*did you mean 'head.weight'"), nl.record(model, sites=plan):
         model.loss(*batch).backward()
+
+
+def rows_of(model: nn.Module) -> Any:
+    with nl.record(model, sites=SitePlan(parameters=(Parameter("w", Address(name="w"), ""),))) as recorder:
+        model.w.grad = model.late
+    return recorder.table().set_index("quantity")
+
+
+def test_a_gradient_of_which_nothing_is_finite_has_no_norm() -> None:
+    model = Bare(torch.ones(4))
+    model.late = torch.full((4,), torch.nan)
+    rows = rows_of(model).loc[["grad_norm", "grad_rms"]]
+    assert rows["value"].isna().all() and set(rows["status"]) == {"nonfinite"}
+
+
+def test_means_are_over_the_entries_that_are_finite() -> None:
+    model = Bare(torch.tensor([2.0, torch.nan, 2.0, torch.inf]))
+    model.late = torch.tensor([3.0, torch.inf, 3.0, 3.0])
+    rows = rows_of(model).loc[["grad_rms", "param_rms"]]
+    assert rows["value"].tolist() == pytest.approx([3.0, 2.0]) and set(rows["status"]) == {"nonfinite"}
+    broken = Bare(torch.full((4,), torch.nan))
+    broken.late = torch.ones(4)
+    found = rows_of(broken).loc["param_rms"]
+    assert np.isnan(found["value"]) and found["status"] == "nonfinite"
+
+
+def test_merged_sizes_of_parameters_that_differ_have_no_value() -> None:
+    states = []
+    for size in (1.0, 2.0):
+        with nl.record(Bare(torch.full((4,), size)), sites=["stream"]) as recorder:
+            pass
+        states.append(recorder.state())
+    found = nl.merge(states).query("quantity == 'param_rms'").iloc[0]
+    assert np.isnan(found["value"]) and found["status"] == "parameters differ"

@@ -1,7 +1,9 @@
 """The recorder: steps, micro-batches, masks, states, and what it refuses."""
 
 import copy
+import gc
 import pickle
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ from torch import nn
 
 import normlab as nl
 from normlab.errors import NormlabError, RecordingError
+from normlab.recording import RecordingWarning
 
 Make = Callable[..., nn.Module]
 Value = Callable[..., float]
@@ -311,3 +314,76 @@ def test_a_deep_table_is_quick() -> None:
     start = time.process_time()
     table = recorder.table()
     assert len(table) > 12_000 and time.process_time() - start < 1.0
+
+
+def test_pairs_say_that_tokens_were_left_out(make: Make, batch: Any) -> None:
+    model = make(attention="none")
+    with torch.no_grad():
+        model.stacks["decoder"].embedding.token[5] = float("inf")
+    with nl.record(model) as recorder, torch.no_grad():
+        model(batch[0])
+    table = recorder.table()
+    pairs = table[table["quantity"].isin(["update_ratio", "alignment", "covariance", "lost_share"])]
+    assert len(pairs) == 8 and pairs["value"].notna().all() and set(pairs["status"]) == {"nonfinite"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_a_mask_that_is_not_boolean_is_refused(dtype: torch.dtype, make: Make, batch: Any) -> None:
+    mask = torch.ones(8, 6, dtype=dtype)
+    with pytest.raises(RecordingError, match="the mask is of torch.*give a bool mask"):
+        nl.record(make(), mask=mask)
+    recorder = nl.record(make())
+    with pytest.raises(RecordingError, match="True for real tokens"):
+        recorder.mask = mask
+
+
+def test_a_loop_that_forgets_to_step_is_refused(make: Make, batch: Any) -> None:
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(RecordingError, match=r"changed between two forward passes.*call recorder.step\(\)"):
+        with nl.record(model):
+            for _ in range(2):
+                optimizer.zero_grad()
+                model.loss(*batch).backward()
+                optimizer.step()
+
+
+def test_a_model_that_changes_its_own_parameters_is_no_loop() -> None:
+    model = nn.Sequential(nn.Embedding(5, 3, max_norm=0.1), nn.Linear(3, 3))
+    with nl.record(model) as recorder:
+        for token in range(2):
+            model(torch.tensor([[token, 4]])).sum().backward()
+    assert set(recorder.table().query("quantity == 'count'")["value"]) == {4}
+
+
+def test_a_block_in_which_nothing_ran_is_warned_of(make: Make, batch: Any) -> None:
+    with pytest.warns(RecordingWarning, match="nothing of the model ran inside the with block") as caught:
+        with nl.record(make()):
+            make().loss(*batch)
+    assert len(caught) == 1
+
+
+def test_a_step_after_gradients_were_cleared_is_warned_of_once(make: Make, batch: Any) -> None:
+    model = make()
+    with pytest.warns(RecordingWarning, match="call it after the backward pass and before zero_grad") as caught:
+        with nl.record(model) as recorder:
+            for _ in range(2):
+                model.loss(*batch).backward()
+                model.zero_grad()
+                recorder.step()
+    assert len(caught) == 1
+    with nl.record(model) as recorder, torch.no_grad():
+        model.loss(*batch)
+        recorder.step()
+
+
+def test_a_recorder_and_its_model_are_gone_with_their_last_names(make: Make, batch: Any) -> None:
+    model = make()
+    recorder = run(model, batch)
+    gone = weakref.ref(model), weakref.ref(recorder)
+    gc.disable()
+    try:
+        del model, recorder
+        assert [one() for one in gone] == [None, None]
+    finally:
+        gc.enable()

@@ -1,6 +1,7 @@
 """Recording changes no bit."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -54,3 +55,29 @@ def test_a_model_that_is_not_deterministic_is_said() -> None:
 
     with pytest.raises(RecordingError, match="without recording"):
         nl.check_transparent(Counts(), torch.ones(2, 3), repeats=1)
+
+
+def test_a_model_of_which_nothing_can_be_compared_is_refused() -> None:
+    @dataclass
+    class Out:
+        x: Tensor
+
+    class Wraps(nn.Linear):
+        def forward(self, input: Tensor) -> Any:
+            return Out(super().forward(input))
+
+    with pytest.raises(RecordingError, match="Wraps returned no tensor that could be compared"):
+        nl.check_transparent(Wraps(3, 3), torch.ones(2, 3), repeats=1)
+
+
+def test_an_output_that_later_passes_write_over_is_kept() -> None:
+    class Adds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("total", torch.zeros(2, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.total.add_(x.detach())
+
+    with pytest.raises(RecordingError, match="the output 0 differs between two runs without recording"):
+        nl.check_transparent(Adds(), torch.ones(2, 3), repeats=1)

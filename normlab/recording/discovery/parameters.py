@@ -28,7 +28,9 @@ def parameters_of(tracks: Tracks, rows: Iterable[tuple[str, Row]], model: nn.Mod
             own: dict[str, list[Parameter]] = {}
             for parameter in parameters:
                 if first[parameter.name] not in found:
-                    own.setdefault(first[parameter.name], []).append(parameter)
+                    parts = own.setdefault(first[parameter.name], [parameter])
+                    # What two branches share, as the norm of a parallel block, belongs to the first.
+                    parts += [parameter] if parameter.address == parts[0].address else []
             found |= own
     _head(tracks, list(rows), found, first)
     rest = [Parameter(each[0], Address(name=", ".join(each)), "") for each in names.values() if each[0] not in found]
@@ -122,7 +124,7 @@ def _head(
     if weights is None:
         return
     parameter = first[weights.name]
-    if parameter in found and [one.role for one in found[parameter]] == ["embed"]:
+    if parameter in found and {one.role for one in found[parameter]} == {"embed"}:
         found[parameter] = [Parameter(parameter, found[parameter][0].address, "embed+head")]
     elif parameter not in found and len(weights.rows) != flow.values[stream].shape[-1]:
         at = Address(name, row.depth, "head")

@@ -59,7 +59,6 @@ def _rebuilds(model: nn.Module, found: Architecture, run: Callable[[], Any], tol
             checked += 1
     for stack in found.stacks:
         before = at.get((stack.name, 0, "embed", "stream"))
-        block = before
         for part in stack.sublayers:
             where = (stack.name, part.layer, part.sublayer)
             for norm in part.norms:
@@ -72,7 +71,6 @@ def _rebuilds(model: nn.Module, found: Architecture, run: Callable[[], Any], tol
             if part.skip == "stream" and not part.skip_scale and before is not None and (*where, "skip") in at:
                 close(at[*where, "skip"], before)
             before = at.get((*where, "stream"), before if part.parallel else None)
-        del block
         if stack.final_norm is not None and before is not None:
             close(
                 model.get_submodule(stack.final_norm.path)(before), at[stack.name, stack.depth, "final", "final"], 1e-6

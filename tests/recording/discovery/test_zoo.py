@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import normlab as nl
-from normlab.recording import SitePlan
+from normlab.recording import RecordingWarning, SitePlan
 
 SMALL: dict[str, Any] = dict(depth=2, width=16, heads=4, vocab=31)
 #: What the data flow says of each placement: scales on a branch change no placement.
@@ -91,7 +91,7 @@ def test_blocks_that_are_copies() -> None:
 def test_discovery_leaves_no_trace(squares: Callable[..., Any]) -> None:
     model = _built(placement="pre", dropout=0.5)
     state = torch.get_rng_state()
-    with nl.record(model) as recorder:
+    with pytest.warns(RecordingWarning, match="nothing of the model ran"), nl.record(model) as recorder:
         nl.discover(model)
     assert torch.equal(torch.get_rng_state(), state)
     assert not recorder.coverage()["observed"].any()

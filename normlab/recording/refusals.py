@@ -1,0 +1,81 @@
+"""What a recorder refuses because its numbers would be wrong, and what it warns of."""
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from normlab.errors import RecordingError
+from normlab.recording.tensors import version
+
+
+class RecordingWarning(UserWarning):
+    """A recording that holds less than was probably meant."""
+
+
+def check_arguments(loss_scale: float, every: int) -> None:
+    """Refuse numbers out of range."""
+    if not (math.isfinite(loss_scale) and loss_scale):
+        raise RecordingError(f"loss_scale is {loss_scale!r}: give a finite number other than zero")
+    if every < 1:
+        raise RecordingError(f"every is {every!r}: give a whole number of at least 1")
+
+
+def checked_mask(mask: Tensor | None) -> Tensor | None:
+    """Return ``mask``, refused unless it is boolean: what another dtype's numbers mean cannot be told."""
+    if mask is not None and mask.dtype != torch.bool:
+        raise RecordingError(
+            f"the mask is of {mask.dtype}: give a bool mask [batch, tokens], True for real tokens, "
+            "such as mask.bool() of ones and zeros"
+        )
+    return mask
+
+
+def refuse_unobserved(missing: list[str], step: int) -> None:
+    """Refuse a step that did not observe what was expected."""
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise RecordingError(
+            f"step {step} did not observe {'; '.join(missing[:3])}{more}: "
+            "run the model forward and backward inside the block, or ask for other sites"
+        )
+
+
+def versions(parameters: Mapping[str, Tensor]) -> list[int]:
+    """Return how often each parameter was changed in place so far."""
+    return [version(parameter) for parameter in parameters.values()]
+
+
+def refuse_changed(parameters: Mapping[str, Tensor], before: Iterable[int]) -> None:
+    """Refuse a pass whose parameters are others than those of the passes before it in the same step."""
+    for (name, parameter), number in zip(parameters.items(), before, strict=True):
+        if version(parameter) != number:
+            raise RecordingError(
+                f"the parameter {name!r} changed between two forward passes of one step, which would mix two "
+                "models: call recorder.step() after each backward pass, before the optimizer changes the parameters"
+            )
+
+
+def warn_if_cleared(model: nn.Module) -> bool:
+    """Warn if no parameter has a gradient at the end of a step, and say whether that is so."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    cleared = bool(trained) and all(parameter.grad is None for parameter in trained)
+    if cleared:
+        warnings.warn(
+            "step() found no gradient of any parameter: call it after the backward pass and before zero_grad()",
+            RecordingWarning,
+            stacklevel=3,
+        )
+    return cleared
+
+
+def warn_of_nothing() -> None:
+    """Warn that a block is over and nothing ran in it."""
+    warnings.warn(
+        "nothing of the model ran inside the with block, so the table has no values of its sites: "
+        "run the very model that was given to record() there",
+        RecordingWarning,
+        stacklevel=3,
+    )
