@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from normlab.claims import CLAIMS, RegimeVerdict
+from normlab.claims.rules import Rule
 
 
 @dataclass(frozen=True)
@@ -54,17 +55,46 @@ def strip(claim: str, regime: RegimeVerdict) -> Strip | None:
 
 
 def _accepted(claim: str, regime: RegimeVerdict) -> tuple[float, float] | None:
-    """The values that the regime's rule accepts: within a margin of a target, or above a bound."""
-    if claim not in CLAIMS:
-        return None
-    rules = [known.rule for known in CLAIMS[claim].regimes if regime.name.startswith(known.name)]
-    if not rules:
-        return None
-    bound = getattr(rules[0], "bound", None)
-    if bound is not None:
-        return float(bound), math.inf
-    target = float(getattr(rules[0], "target", 0.0))
-    return target - rules[0].margin, target + rules[0].margin
+    """The values that the regime's rule accepts."""
+    rule = _rule(claim, regime)
+    return None if rule is None else rule.accepted
+
+
+def _rule(claim: str, regime: RegimeVerdict) -> Rule | None:
+    """The rule that decided: a regime's name may go on with what tells its groups apart."""
+    known = CLAIMS[claim].regimes if claim in CLAIMS else ()
+    fitting = [entry for entry in known if regime.name.startswith(entry.name)]
+    return max(fitting, key=lambda entry: len(entry.name)).rule if fitting else None
+
+
+def exact(regime: RegimeVerdict) -> bool:
+    """Whether every draw decided on its own: then the span is that of the draws, and nothing is left to chance."""
+    return regime.level == 1
+
+
+def extreme(claim: str, regime: RegimeVerdict) -> str:
+    """Return the draw that decides an exact statement, with its limit, such as ``largest of 8 draws: 5.0e-6``."""
+    rule, draws = _rule(claim, regime), f"{regime.n_seeds} {'draw' if regime.n_seeds == 1 else 'draws'}"
+    low, high = (-math.inf, math.inf) if rule is None else rule.accepted
+    parts = []
+    if math.isfinite(low):
+        parts.append(f"smallest of {draws}: {compact(regime.low)} (limit {_limit(low)})")
+    if math.isfinite(high):
+        parts.append(f"largest of {draws}: {compact(regime.high)} (limit {_limit(high)})")
+    return "; ".join(parts) or f"{draws}, from {compact(regime.low)} to {compact(regime.high)}"
+
+
+def compact(value: float) -> str:
+    """Return ``value`` in few digits, one that is tiny or huge as ``5.0e-6``."""
+    if value == 0 or not math.isfinite(value) or 1e-3 <= abs(value) < 1e4:
+        return f"{value:.3g}"
+    mantissa, power = f"{value:.1e}".split("e")
+    return f"{mantissa}e{int(power)}"
+
+
+def _limit(value: float) -> str:
+    mantissa, power = f"{value:.6e}".split("e")
+    return f"{float(mantissa):g}e{int(power)}" if value and not 1e-2 <= abs(value) < 1e4 else f"{value:g}"
 
 
 def _apart(ticks: tuple[Tick, ...]) -> tuple[Tick, ...]:

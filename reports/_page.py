@@ -13,10 +13,11 @@ from normlab.errors import DataError
 from normlab.plots import PLOTS, Plot, draw, skipped
 from normlab.plots.files import whole_file
 from normlab.reports._definitions import definitions
-from normlab.reports._interval import strip
+from normlab.reports._interval import exact, extreme, strip
 from normlab.reports._rows import Grid, as_precise, data_uri, exported, grids, rounded
 from normlab.reports._source import Source, read_source
 from normlab.reports._svg import inline_svg
+from normlab.reports._text import means_line, subscripted, title, untested
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 #: Where q on an axis and the fitted law come from.
@@ -35,6 +36,7 @@ class FigureView:
         svg: the drawing.
         aspect: its height over its width.
         grids: the tables behind it.
+        code: what gives its means from the table.
     """
 
     number: int
@@ -44,6 +46,7 @@ class FigureView:
     svg: Markup
     aspect: float
     grids: tuple[Grid, ...]
+    code: str
 
 
 def report(run_or_table: pd.DataFrame | Path | str, path: Path | str) -> Path:
@@ -80,7 +83,7 @@ def page(source: Source) -> str:
         _environment()
         .get_template("report.html.j2")
         .render(
-            title=_title(source),
+            title=title(source),
             source=source,
             figures=figures,
             by_name={figure.plot.name: figure for figure in figures},
@@ -105,8 +108,8 @@ def _figure(number: int, table: pd.DataFrame, plot: Plot) -> tuple[FigureView, p
     figure = draw(few, plot.name, titled=False)
     width, height = figure.get_size_inches()
     svg = inline_svg(figure, f"figure-{number}", plot.title, finding)
-    view = FigureView(number, plot, finding, plot.describe(points), svg, float(height / width), grids(plot, points))
-    return view, points
+    aspect, code = float(height / width), means_line(plot, points, table)
+    return FigureView(number, plot, finding, plot.describe(points), svg, aspect, grids(plot, points), code), points
 
 
 def _verdicts(table: pd.DataFrame) -> tuple[tuple[Verdict, ...], str]:
@@ -115,18 +118,6 @@ def _verdicts(table: pd.DataFrame) -> tuple[tuple[Verdict, ...], str]:
         return tuple(judge_all(table)), ""
     except DataError as error:
         return (), str(error)
-
-
-def _title(source: Source) -> str:
-    kinds = source.varying.get("placement") or [source.constant.get("placement", "")]
-    depths = source.varying.get("depth") or [source.constant.get("depth", "")]
-    names = ", ".join(kinds[:-1]) + " and " + kinds[-1] if len(kinds) > 1 else kinds[0]
-    if len(kinds) > 5:
-        names = f"{len(kinds)} placements"
-    if not names:
-        return "Recorded model"
-    reach = f"depths {depths[0]} to {depths[-1]}" if len(depths) > 1 else f"depth {depths[0]}"
-    return f"{names[0].upper()}{names[1:]}, {reach}"
 
 
 def _environment() -> jinja2.Environment:
@@ -138,8 +129,10 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"rounded": rounded, "as_precise": as_precise, "words": _words, "moment": _moment}
-    environment.globals |= {"strip": strip, "css": Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8"))}
-    environment.tests |= {"tested": _tested}
+    environment.filters |= {"subscripted": subscripted}
+    environment.globals |= {"strip": strip, "extreme": extreme, "untested": untested}
+    environment.globals |= {"css": Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8"))}
+    environment.tests |= {"tested": _tested, "exact": exact}
     return environment
 
 

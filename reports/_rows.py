@@ -118,7 +118,10 @@ def as_precise(value: float, width: float) -> str:
     """Return ``value`` with as many decimals as an interval of that ``width`` gives meaning to."""
     if not (math.isfinite(value) and math.isfinite(width)) or width <= 0:
         return rounded(value)
-    decimals = min(max(1 - math.floor(math.log10(width / 2)), 0), 6)
+    decimals = max(1 - math.floor(math.log10(width / 2)), 0)
+    if decimals > 6 and abs(value) < 1e-3:
+        return rounded(value)
+    decimals = min(decimals, 6)
     return f"{value:.{decimals}f}".replace("-", "−")
 
 

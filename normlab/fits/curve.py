@@ -139,7 +139,7 @@ def _from_table(table: pd.DataFrame, y: str, x: str, where: Condition, seed: str
         raise DataError(f"no row has {given}: choose a quantity and rows that the table has")
     if rows.duplicated([seed, x]).any():
         raise DataError(_several(rows, x, seed))
-    values = rows["value"].where(np.isfinite(rows["value"].to_numpy()))
+    values = rows["value"].where(_usable(rows))
     grid = pd.DataFrame({"seed": rows[seed].astype("int64"), "x": rows[x].astype("float64"), "value": values})
     wide = grid.pivot(index="seed", columns="x", values="value")
     return Curves(
@@ -165,9 +165,19 @@ def _several(rows: pd.DataFrame, x: str, seed: str) -> str:
     )
 
 
+def _usable(rows: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which rows have a value: one whose tensor was not finite may hold the finite mean of what was left of it."""
+    finite: NDArray[np.bool_] = np.isfinite(rows["value"].to_numpy(dtype=np.float64))
+    if "status" not in rows.columns:
+        return finite
+    return finite & (rows["status"].astype(object) != "nonfinite").to_numpy(dtype=bool)
+
+
 def _reasons(rows: pd.DataFrame) -> tuple[str, ...]:
     """How many rows have no value, by status."""
-    missing: NDArray[np.bool_] = ~np.isfinite(rows["value"].to_numpy(dtype=np.float64))
+    missing = ~_usable(rows)
+    if "status" not in rows.columns:
+        return (f"{missing.sum()} of {len(rows)} rows have no finite value",) if missing.any() else ()
     counts = rows.loc[missing, "status"].astype(str).value_counts()
     return tuple(f"{count} of {len(rows)} rows have status {status!r}" for status, count in sorted(counts.items()))
 

@@ -9,7 +9,7 @@ import pandas as pd
 from normlab.errors import DataError, suggest
 from normlab.plots._aggregate import Average, aggregate
 from normlab.plots._panels import label_rows, panel_columns
-from normlab.plots._rows import Rows, with_depth
+from normlab.plots._rows import Rows, own_depth, with_depth
 
 XAxis: TypeAlias = Literal["layer", "fraction", "q"]
 
@@ -54,8 +54,10 @@ def points(
         raise DataError(reason)
     rows = needs.select(table)
     names = panel_columns(rows[rows["source"] == "measured"] if (rows["source"] == "measured").any() else rows)
-    by = ["source", *names, "depth", "layer", "sublayer"]
-    found = aggregate(rows, by, average)
+    own = own_depth(rows)
+    apart = ["stack_depth"] if (own != rows["depth"]).any() else []
+    by = ["source", *names, "depth", *apart, "layer", "sublayer"]
+    found = aggregate(rows.assign(stack_depth=own), by, average)
     if theory is not None:
         found = pd.concat([found, _predicted(theory, needs, found, names, by)], ignore_index=True)
     placed = found.assign(x=_places(table, found, names, x))
@@ -69,7 +71,8 @@ def _several(placed: pd.DataFrame) -> bool:
 
 def _predicted(theory: pd.DataFrame, needs: Rows, found: pd.DataFrame, names: list[str], by: list[str]) -> pd.DataFrame:
     """Theory's rows as points; where it does not say for which kind of model, it is drawn for all of them."""
-    rows = needs.select(theory).assign(source="theory")
+    chosen = needs.select(theory)
+    rows = chosen.assign(source="theory", stack_depth=own_depth(chosen))
     absent = [name for name in names if name not in rows.columns]
     if absent:
         rows = rows.merge(found[absent].drop_duplicates(), how="cross")
@@ -80,7 +83,7 @@ def _places(table: pd.DataFrame, found: pd.DataFrame, names: list[str], x: str) 
     if x == "layer":
         return found["layer"].astype("float64")
     if x == "fraction":
-        return found["layer"].astype("float64") / found["depth"].astype("float64")
+        return found["layer"].astype("float64") / found.get("stack_depth", found["depth"]).astype("float64")
     reason = STREAM_Q.missing(table)
     if reason:
         raise DataError(f"x = q needs the stream's mean square, and {reason}")

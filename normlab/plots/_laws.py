@@ -1,7 +1,7 @@
 """The growth law that is drawn with the stream, and how it reads."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -10,13 +10,16 @@ from matplotlib.axes import Axes
 from normlab.errors import DataError
 from normlab.fits import GrowthLaw, growth_law
 from normlab.plots._panels import label_rows, panel_columns
-from normlab.plots._rows import Rows
-from normlab.plots._style import FIT
+from normlab.plots._rows import Rows, own_depth
+from normlab.plots._style import FIT, SOFT
 from normlab.plots._words import number
 
 ROWS: Final = Rows("mean_square", site="stream", sublayers=("mlp",))
 #: A law that moves less than this over the whole depth is called flat.
 _FLAT: Final = 0.05
+#: How far above the stream its guide lies.
+_GUIDE: Final = 1.3
+_THIN: Final[dict[str, Any]] = {"color": SOFT, "linewidth": 0.8, "zorder": 1.5}
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class FittedLaw:
 
     Attributes:
         panel: the kind of model.
-        depth: the depth of the model to whose layers it was fitted, the deepest.
+        depth: the layers of the model to which it was fitted, the deepest.
         fit: the law.
     """
 
@@ -34,11 +37,22 @@ class FittedLaw:
     fit: GrowthLaw
 
     @property
-    def label(self) -> str:
-        """The law with its numbers, and how many seeds chose it."""
+    def holds(self) -> bool:
+        """Whether there is a law to draw: the seeds agree on one, or it is flat and so looks the same in all."""
+        return self.fit.decided or self._flat
+
+    @property
+    def _flat(self) -> bool:
         ends = self.fit.predict([1.0, float(self.depth)])
-        if abs(ends[1] / ends[0] - 1) < _FLAT:
-            return f"q ≈ {number(float(ends.mean()))}, flat"
+        return bool(abs(ends[1] / ends[0] - 1) < _FLAT)
+
+    @property
+    def label(self) -> str:
+        """The law with its numbers, and how many seeds chose it; or that the seeds do not agree on one."""
+        if self._flat:
+            return f"q ≈ {number(float(self.fit.predict([1.0, float(self.depth)]).mean()))}, flat"
+        if not self.fit.decided:
+            return self._undecided
         a, b = number(self.fit.a), number(abs(self.fit.b))
         right = self.fit.formula.split(" = ")[1].replace("a", a, 1).replace("+ b", f"{_sign(self.fit.b)} {b}")
         left = "ln q" if self.fit.formula.startswith("ln y") else "q"
@@ -46,10 +60,15 @@ class FittedLaw:
 
     @property
     def _votes(self) -> str:
-        if self.fit.n_seeds == 1:
-            return "1 seed"
-        votes = f"{self.fit.votes[self.fit.law]}/{self.fit.n_seeds} seeds"
-        return votes if self.fit.decided else f"{votes}, not decided"
+        return f"{self.fit.votes[self.fit.law]}/{self.fit.n_seeds} seeds"
+
+    @property
+    def _undecided(self) -> str:
+        votes, seeds = self.fit.votes[self.fit.law], self.fit.n_seeds
+        form = self.fit.formula.replace("y", "q", 1)
+        if votes < seeds:
+            return f"no single law fits ({votes} of {seeds} seeds prefer {form})"
+        return f"too few seeds for a law ({'the only seed prefers' if seeds == 1 else f'all {seeds} prefer'} {form})"
 
 
 def _sign(value: float) -> str:
@@ -65,8 +84,9 @@ def fitted_laws(table: pd.DataFrame) -> list[FittedLaw]:
     for panel in labels.unique():
         own = rows[labels == panel]
         depth = int(own["depth"].max())
-        fit = _fit(own[own["depth"] == depth])
-        found += [FittedLaw(str(panel), depth, fit)] if fit is not None else []
+        deepest = own[own["depth"] == depth]
+        fit = _fit(deepest)
+        found += [FittedLaw(str(panel), int(own_depth(deepest).max()), fit)] if fit is not None else []
     return found
 
 
@@ -76,7 +96,7 @@ def _fit(rows: pd.DataFrame) -> GrowthLaw | None:
         fit = growth_law(seeded, "mean_square")
     except DataError:
         return None
-    return fit if np.isfinite(fit.predict([1.0, float(rows["depth"].max())])).all() else None
+    return fit if np.isfinite(fit.predict([1.0, float(own_depth(rows).max())])).all() else None
 
 
 def draw_law(ax: Axes, law: FittedLaw, x: str, label: str) -> None:
@@ -88,8 +108,22 @@ def draw_law(ax: Axes, law: FittedLaw, x: str, label: str) -> None:
     ax.plot(place, rms, color=FIT, linestyle=(0, (8, 3)), linewidth=1.1, zorder=5, label=label)
 
 
-def write_laws(ax: Axes, laws: list[FittedLaw]) -> None:
-    """Write the laws over the axes, where a shared legend has no room for them."""
+def draw_guide(ax: Axes, placed: pd.DataFrame) -> None:
+    """Draw a thin line ∝ √ℓ just above the deepest model of each kind whose rms doubles at least."""
+    measured = placed[placed["source"] == "measured"]
+    for panel in measured["panel"].unique():
+        own = measured[(measured["panel"] == panel) & (measured["depth"] == measured["depth"].max())]
+        line = own[(own["layer"] > 0) & np.isfinite(own["centre"])].sort_values("layer", kind="stable")
+        layers, rms = line["layer"].to_numpy(dtype=float), line["centre"].to_numpy(dtype=float)
+        if len(rms) < 4 or rms[-1] < 2 * rms[0]:
+            continue
+        some = slice(len(rms) // 8, max(4, 5 * len(rms) // 8))
+        scale = _GUIDE * float((rms / np.sqrt(layers))[some].max())
+        ax.plot(line["x"].to_numpy(dtype=float)[some], scale * np.sqrt(layers[some]), **_THIN, label="slope ½ (√ℓ)")
+
+
+def write_laws(ax: Axes, laws: list[FittedLaw], *, several: bool = False) -> None:
+    """Write the laws over the axes, where a legend has no room for them; ``several`` kinds are named."""
     if laws:
-        text = "\n".join(law.label for law in laws)
+        text = "\n".join(f"{law.panel}: {law.label}" if several else law.label for law in laws)
         ax.text(0.0, 1.012, text, transform=ax.transAxes, ha="left", va="bottom", fontsize=7, color=FIT)

@@ -35,6 +35,13 @@ class Rows:
         parts += [f"sublayer in [{names}]", *(["layer == depth"] if self.last else [])]
         return " and ".join(parts)
 
+    def query_of(self, table: pd.DataFrame) -> str:
+        """:attr:`query` for ``table``: the encoder of an encoder-decoder has a last layer of its own."""
+        if not self.last or "encoder_depth" not in table.columns or table["encoder_depth"].isna().all():
+            return self.query
+        own = "(stack == 'encoder' and layer == encoder_depth or stack != 'encoder' and layer == depth)"
+        return self.query.replace("layer == depth", own)
+
     @property
     def words(self) -> str:
         """What the rows hold, in words."""
@@ -51,7 +58,7 @@ class Rows:
             & table["layer"].notna()
         )
         rows = with_depth(table, table[chosen])
-        return rows[rows["layer"] == rows["depth"]] if self.last else rows
+        return rows[(rows["layer"] == own_depth(rows)).fillna(False).astype(bool)] if self.last else rows
 
     def missing(self, table: pd.DataFrame) -> str:
         """Say in one sentence why there is nothing to draw, or return an empty string."""
@@ -71,3 +78,11 @@ def with_depth(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     deepest = table.groupby("stack", observed=True)["layer"].max()
     inferred = rows["stack"].astype(object).map(deepest).astype("Int64")
     return rows.assign(depth=rows["depth"].fillna(inferred) if "depth" in rows.columns else inferred)
+
+
+def own_depth(rows: pd.DataFrame) -> pd.Series:
+    """Return the depth of each row's own stack: ``depth`` is the decoder's where a model has an encoder too."""
+    if "encoder_depth" not in rows.columns or "stack" not in rows.columns:
+        return rows["depth"]
+    encoder = (rows["stack"].astype(object) == "encoder") & rows["encoder_depth"].notna()
+    return rows["depth"].where(~encoder, rows["encoder_depth"])

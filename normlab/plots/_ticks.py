@@ -35,14 +35,14 @@ class ScaleLocator(LogLocator):
         return middle / 2**0.5, middle * 2**0.5
 
     def tick_values(self, vmin: float, vmax: float) -> list[float]:
-        """Return the first set of three to seven ticks, from the coarsest on."""
+        """Return the first set of five to seven ticks, from the coarsest on; fewer where no set has five."""
         low, high = sorted((vmin, vmax))
         decades = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
         ticks = np.array([low, high])
         for mantissas in _MANTISSAS:
             ticks = np.sort(np.outer(10.0**decades, mantissas).ravel())
             ticks = ticks[(ticks >= low * 0.999) & (ticks <= high * 1.001)]
-            if len(ticks) >= 3:
+            if len(ticks) >= 5:
                 break
         return [float(tick) for tick in ticks[:: max(1, -(-len(ticks) // 7))]]
 

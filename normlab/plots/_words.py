@@ -30,7 +30,8 @@ def change(path: Sequence[float]) -> str:
     if not (np.isfinite(first) and np.isfinite(last)) or first <= 0 or last <= 0:
         return f"goes {ends}"
     if max(known) <= 1.05 * min(known):
-        return f"stays at {number(first)} within 5 %"
+        lowest, highest = number(min(known)), number(max(known))
+        return f"stays at {lowest}" if lowest == highest else f"stays between {lowest} and {highest}"
     return f"{_ratio(last / first)} ({ends}{_detour(first, last, known)})"
 
 
@@ -83,7 +84,7 @@ def sentence(text: str) -> str:
 
 def _reach(rows: pd.DataFrame) -> str:
     first, last = rows.iloc[0], rows.iloc[-1]
-    return f"from layer {first['layer']} to layer {last['layer']} of {last['depth']}"
+    return f"from layer {first['layer']} to layer {last['layer']} of {last.get('stack_depth', last['depth'])}"
 
 
 def _said(rows: pd.DataFrame, says: Callable[[Sequence[float]], str]) -> str:

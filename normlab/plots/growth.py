@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from normlab.plots._curves import points
-from normlab.plots._laws import draw_law, fitted_laws, write_laws
+from normlab.plots._laws import draw_guide, draw_law, fitted_laws, write_laws
 from normlab.plots._paint import add_legend
 from normlab.plots._profile import profile
 from normlab.plots._rows import Rows
@@ -26,10 +26,11 @@ def stream_growth(
     depths: Sequence[int] | None = None,
     legend: bool = True,
 ) -> Axes:
-    """Draw the rms of the residual stream against the layer, a line a depth, with the fitted law.
+    """Draw the rms of the residual stream against the layer, a line a depth, with the law that its seeds agree on.
 
     Layer 0 is what the first block receives; layer ℓ is the stream after the block's last sub-layer. The law is
-    fitted to the mean square of the deepest model, and its root is drawn.
+    fitted to the mean square of the deepest model, and its root is drawn; where the seeds agree on none, the axes
+    say so. Beside a stream that grows stands a guide of slope ½.
 
     Args:
         table: a table with rows of ``rms`` at site ``stream``.
@@ -46,11 +47,13 @@ def stream_growth(
     laws = fitted_laws(table) if x != "q" else []
     for law in laws:
         named = f"{law.panel}: {law.label}" if law.panel else law.label
-        draw_law(drawn, law, x, named if legend else "fitted law")
+        if law.holds:
+            draw_law(drawn, law, x, named if legend else "fitted law")
+    if x != "q":
+        draw_guide(drawn, points(table, ROWS, "geometric", x=x))
     if legend:
         add_legend(drawn)
-    else:
-        write_laws(drawn, laws)
+    write_laws(drawn, [law for law in laws if not (legend and law.holds)], several=legend and len(laws) > 1)
     return drawn
 
 
@@ -61,7 +64,7 @@ def finding(table: pd.DataFrame) -> str:
     if not laws or len(laws) > LISTED:
         return said
     named = "; ".join(f"{law.panel + ': ' if law.panel else ''}{law.label}" for law in laws)
-    return f"{said} Fitted law of the mean square q: {named}."
+    return f"{said} Law of the mean square q: {named}."
 
 
 GROWTH: Final = Plot(

@@ -61,6 +61,22 @@ def test_what_has_no_value_is_counted_by_status(table):
     assert fits.curves(found) is found
 
 
+def test_a_finite_value_of_a_tensor_that_was_not_finite_is_missing(table):
+    last = table.query(f"{LAST} and quantity == 'grad_norm'")
+    hit = (last["depth"] == 8) & (last["model_seed"] == 1)
+    broken = last.assign(status=last["status"].astype(object).mask(hit, "nonfinite"))
+    found = fits.curves(broken, "grad_norm")
+    assert np.isnan(found.y[1, 2]) and np.isfinite(found.y).sum() == 11
+    assert found.left_out == ("1 of 12 rows have status 'nonfinite'",)
+
+
+def test_a_table_without_status_has_no_bad_rows(table):
+    bare = table.query(f"{LAST} and quantity == 'grad_norm'").drop(columns="status")
+    assert np.isfinite(fits.curves(bare, "grad_norm").y).all()
+    gap = bare.assign(value=bare["value"].where(bare["depth"] != 8))
+    assert fits.curves(gap, "grad_norm").left_out == ("4 of 12 rows have no finite value",)
+
+
 def test_balanced_keeps_common_points_then_complete_seeds():
     y = np.array([[1.0, 2, np.nan], [1, 2, np.nan], [1, 2, 3], [np.nan, 2, 3.5], [1, 2, np.nan]])
     found = fits.curves(([1, 2, 4], y)).balanced()

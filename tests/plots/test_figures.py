@@ -62,12 +62,41 @@ def test_every_kind_of_model_has_a_panel_with_the_same_limits(table: pd.DataFram
     assert len({(ax.get_xlim(), ax.get_ylim()) for ax in axes}) == 1
 
 
-def test_the_fitted_law_is_drawn_and_named(table: pd.DataFrame) -> None:
-    ax = normlab.plots.stream_growth(table[table["placement"] == "pre"])
+def test_the_fitted_law_is_drawn_and_named(sim: ModuleType) -> None:
+    ax = normlab.plots.stream_growth(sim.sweep(("pre",), depths=(2, 8, 16), seeds=5))
     label, line = next((str(line.get_label()), line) for line in ax.get_lines() if str(line.get_label())[0] == "q")
     a, b = (float(part) for part in label.removeprefix("q = ").split("·")[0].split(" + "))
     assert (a, b) == pytest.approx((1.0, 1.2), abs=0.1)
     np.testing.assert_allclose(line.get_ydata(), np.sqrt(a + b * np.asarray(line.get_xdata())), rtol=0.02)
+
+
+def _split_vote(sim: ModuleType) -> pd.DataFrame:
+    """Five seeds, of which two grow by another law."""
+    table = sim.sweep(("pre",), depths=(16,), seeds=5, noise=0.01)
+    other = (table["quantity"] == "mean_square") & (table["model_seed"] > 2)
+    return table.assign(value=table["value"].mask(other, 2 * table["layer"].astype(float).add(1) ** 0.5))
+
+
+def test_a_law_that_the_seeds_do_not_agree_on_is_said_and_not_drawn(sim: ModuleType) -> None:
+    table = _split_vote(sim)
+    ax = normlab.plots.stream_growth(table)
+    written = [text.get_text() for text in ax.texts]
+    assert written == ["no single law fits (3 of 5 seeds prefer q = a + b·ℓ)"]
+    assert {str(line.get_label()) for line in ax.get_lines()} == {"16", "slope ½ (√ℓ)"}
+    assert written[0] in PLOTS["stream_growth"].finding(table)
+
+
+def test_no_law_is_read_from_rows_that_are_not_finite(sim: ModuleType) -> None:
+    table = sim.sweep(("pre",), depths=(16,), seeds=5).assign(status="nonfinite")
+    assert "q =" not in PLOTS["stream_growth"].finding(table)
+
+
+def test_a_guide_has_slope_one_half_and_stands_beside_growth_alone(table: pd.DataFrame) -> None:
+    post, pre = draw(table, "stream_growth").axes
+    guides = [[line for line in ax.get_lines() if "√ℓ" in str(line.get_label())] for ax in (post, pre)]
+    assert [len(found) for found in guides] == [0, 1]
+    x, y = guides[1][0].get_data()
+    np.testing.assert_allclose(np.diff(np.log(y)) / np.diff(np.log(x)), 0.5)
 
 
 def test_the_slope_is_in_the_legend(table: pd.DataFrame) -> None:

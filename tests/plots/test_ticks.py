@@ -11,6 +11,10 @@ def test_a_scale_has_three_to_seven_ticks(low: float, high: float) -> None:
     assert all(low * 0.999 <= tick <= high * 1.001 for tick in ticks)
 
 
+def test_a_decade_has_more_than_its_ones_twos_and_fives() -> None:
+    assert ScaleLocator().tick_values(0.9, 11.0) == [1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0]
+
+
 def test_a_constant_spans_a_factor_of_two() -> None:
     ax = Figure().subplots()
     log_axis(ax, "y")

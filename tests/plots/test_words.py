@@ -11,7 +11,8 @@ from normlab.plots._words import change
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ([1.0, 1.01, 0.99], "stays at 1.00 within 5 %"),
+        ([1.01, 1.0, 1.0], "stays between 1.00 and 1.01"),
+        ([1.0, 1.0001], "stays at 1.00"),
         ([1.0, 2.0, 5.2], "grows 5.20-fold (from 1.00 to 5.20)"),
         ([2.0, 1.0, 0.5], "falls 4.00-fold (from 2.00 to 0.500)"),
         ([1.0, 1.2], "grows by 20 % (from 1.00 to 1.20)"),
@@ -24,10 +25,11 @@ def test_a_change_in_words(path: list[float], words: str) -> None:
     assert change(path) == words
 
 
-def test_the_finding_has_the_numbers_of_the_plot(table: pd.DataFrame) -> None:
+def test_the_finding_has_the_numbers_of_the_plot(sim: ModuleType, table: pd.DataFrame) -> None:
     found = PLOTS["stream_growth"].finding(table)
-    assert found.startswith("From layer 0 to layer 16 of 16, the stream's rms stays at 1.00 within 5 % in post; grows")
-    assert "pre: q = 1.0" in found and "·ℓ (4/4 seeds, not decided)" in found
+    assert found.startswith("From layer 0 to layer 16 of 16, the stream's rms stays at 1.00 in post; grows")
+    assert "pre: too few seeds for a law (all 4 prefer q = a + b·ℓ)." in found
+    assert "pre: q = 1.0" in PLOTS["stream_growth"].finding(sim.sweep(depths=(16,), seeds=5))
 
 
 def test_a_slope_comes_with_its_interval(table: pd.DataFrame) -> None:

@@ -16,6 +16,7 @@ class Outline(HTMLParser):
         self.links: list[str] = []
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
+        self.last = ""
         self.texts: list[tuple[str, str]] = []
         self.feed(path.read_text(encoding="utf-8"))
 
@@ -38,7 +39,12 @@ class Outline(HTMLParser):
         assert self.open.pop() == tag, f"</{tag}> closes another element"
 
     def handle_data(self, data: str) -> None:
-        if data.strip() and self.open:
+        if self.texts and self.open and "sub" in (self.open[-1], self.last):
+            tag, before = self.texts[-1]
+            self.texts[-1] = (tag, f"{before}_{data}" if self.open[-1] == "sub" else f"{before}{data.rstrip()}")
+            self.last = self.open[-1]
+        elif data.strip() and self.open:
+            self.last = self.open[-1]
             self.texts.append((self.open[-1], data.strip()))
 
     def within(self, tag: str) -> list[str]:

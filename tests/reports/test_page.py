@@ -1,6 +1,7 @@
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,12 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from normlab.claims import judge
+from normlab.claims import CLAIMS, judge, judge_all, judging
 from normlab.errors import DataError, RunError
 from normlab.plots import PLOTS
-from normlab.reports import report
+from normlab.reports import _page, report
 from normlab.reports._page import page
 from normlab.reports._source import Source
+from normlab.reports._text import means_line, subscripted, title, untested
 from normlab.sweeps import Record
 from normlab.table import COLUMNS, QUANTITIES, SITES
 
@@ -104,6 +106,65 @@ def test_everything_that_a_query_names_is_defined(shown: Any) -> None:
         assert name in words and QUANTITIES[name].definition in shown.within("dd")
     for name in ("stream", "input", "update", "skip", "stream_grad"):
         assert name in words and SITES[name].definition in shown.within("dd")
+
+
+def test_the_line_below_a_figure_gives_its_means(table: pd.DataFrame) -> None:
+    for name, mean in (("stream_growth", "np.exp("), ("token_overlap", "rows.groupby(")):
+        points = PLOTS[name].aggregated(table)
+        scope = {"table": table, "np": np}
+        code = means_line(PLOTS[name], points, table)
+        exec(code, scope)
+        assert f"means = {mean}" in code
+        np.testing.assert_allclose(np.sort(scope["means"]), np.sort(points["centre"]), rtol=1e-12)
+
+
+def test_the_page_says_which_means_its_figures_show(file: Path) -> None:
+    text = " ".join(file.read_text(encoding="utf-8").split())
+    assert "geometric in figures 1, 2, 3, 4, 5, 6; arithmetic in figure 7 ." in text.replace("7.", "7 .")
+
+
+def test_symbols_have_subscripts_and_column_names_have_none() -> None:
+    assert subscripted("√q_L < G_{L/4} of mean_square") == ("√q<sub>L</sub> &lt; G<sub>L/4</sub> of mean_square")
+
+
+def test_a_regime_that_was_not_tested_says_what_the_table_lacks(table: pd.DataFrame) -> None:
+    verdict = judge("preln-grad-shrinks-with-depth", table)
+    (regime,) = [regime for regime in verdict.regimes if regime.name == "final norm off"]
+    assert untested(verdict, regime).startswith("Not tested: the table has no Pre-LN models")
+
+
+def test_an_exact_verdict_has_neither_interval_nor_p(table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = judge("preln-grad-shrinks-with-depth", table)
+    exact = tuple(replace(regime, level=1.0) for regime in verdict.regimes if regime.verdict != "not-tested")
+    monkeypatch.setattr(_page, "judge_all", lambda table: (replace(verdict, regimes=exact, p_holm=0.5),))
+    card = page(Source(table, load="")).split("<article")[1].split("</article>")[0]
+    assert "of 5 draws: " in card and "% interval" not in card and "Holm" not in card
+
+
+def test_titles(sim: ModuleType) -> None:
+    def of(*cells: pd.DataFrame) -> str:
+        return title(Source(pd.concat(cells), load=""))
+
+    pre, deep, post = sim.cell("pre", 2, 0), sim.cell("pre", 4, 0), sim.cell("post", 2, 0, rate=0.0)
+    assert of(pre, deep, post) == "Depth sweep: pre and post, depths 2 to 4"
+    assert of(pre, post) == "Placements: pre and post, depth 2" and of(pre) == "One model: pre, depth 2"
+
+
+def test_a_claim_that_raises_is_listed_and_the_others_are_judged(
+    table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(rows: pd.DataFrame) -> None:
+        raise DataError("one seed has several rows")
+
+    known = CLAIMS["postln-output-grad-large"]
+    broken = replace(known.regimes[0], statistic=replace(known.regimes[0].statistic, sample=raises))
+    ids = ("preln-grad-shrinks-with-depth", "postln-output-grad-large")
+    claims = {ids[0]: CLAIMS[ids[0]], ids[1]: replace(known, regimes=(broken,))}
+    monkeypatch.setattr(judging, "CLAIMS", claims)
+    monkeypatch.setattr(_page, "judge_all", judge_all)
+    assert [verdict.verdict == "not-tested" for verdict in judge_all(table)] == [False, True]
+    text = page(Source(table, load=""))
+    assert "Not judged: one seed has several rows." in text and f'id="claim-{ids[0]}"' in text
 
 
 def test_failed_cells_are_listed(sim: ModuleType) -> None:

@@ -16,7 +16,13 @@ def test_rounding(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "width", "text"),
-    [(-0.4712, 0.199, "−0.471"), (0.00264, 0.04, "0.003"), (12.3, 8.0, "12.3"), (5.0, 0.0, "5.00")],
+    [
+        (-0.4712, 0.199, "−0.471"),
+        (0.00264, 0.04, "0.003"),
+        (12.3, 8.0, "12.3"),
+        (5.0, 0.0, "5.00"),
+        (5e-6, 1e-8, "5.00e−06"),
+    ],
 )
 def test_an_effect_has_the_digits_that_its_interval_allows(value: float, width: float, text: str) -> None:
     assert as_precise(value, width) == text
