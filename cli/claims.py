@@ -1,6 +1,9 @@
 """``normlab claims``: the catalogue, and verdicts on a run of your own."""
 
+import difflib
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -8,6 +11,9 @@ from normlab.cli.common import common
 from normlab.cli.failures import Command, Failure
 from normlab.cli.lazy import LazyGroup
 from normlab.cli.output import Output, write_json
+
+if TYPE_CHECKING:
+    from normlab.claims import Claim
 
 
 @click.group(
@@ -22,6 +28,23 @@ from normlab.cli.output import Output, write_json
 )
 def claims() -> None:
     """Published statements about normalization, each decided by data."""
+
+
+def claim_named(name: str) -> "Claim":
+    """Return the claim ``name``.
+
+    Raises:
+        click.UsageError: there is none; it names those that begin with ``name``, contain it, or resemble it.
+    """
+    from normlab.claims import CLAIMS
+
+    if name in CLAIMS:
+        return CLAIMS[name]
+    begin = [id for id in CLAIMS if name and id.startswith(name)]
+    contain = [id for id in CLAIMS if name and name in id]
+    near = begin or contain or difflib.get_close_matches(name, list(CLAIMS), n=3, cutoff=0.5)
+    meant = f"; did you mean {' or '.join(repr(id) for id in near[:5])}?" if near else ";"
+    raise click.UsageError(f"no claim is named {name!r}{meant} normlab claims list names them all")
 
 
 @click.command("list", cls=Command)
@@ -46,6 +69,9 @@ def list_claims(output: Output, out: Path | None, seed: int, plugin: tuple[str, 
     if out is not None:
         write_json(out, rows)
     output.machine(rows)
+    if not sys.stdout.isatty():  # one line a claim, for grep and cut
+        output.result("\n".join(f"{row.id}\t{row.family}\t{row.statement}" for row in found.itertuples()))
+        return
     table = Table("id", "family", "statement", box=box.SIMPLE_HEAD, pad_edge=False)
     for row in found.itertuples():
         table.add_row(str(row.id), str(row.family), str(row.statement))
@@ -59,9 +85,9 @@ def show(output: Output, out: Path | None, seed: int, plugin: tuple[str, ...], c
     """Show the claim ID: what it states, how it is decided, and what would refute it."""
     import json
 
-    from normlab.claims import CLAIMS, catalog
+    from normlab.claims import catalog
 
-    chosen = CLAIMS[claim]
+    chosen = claim_named(claim)
     (row,) = json.loads(catalog().query("id == @claim").to_json(orient="records"))
     found = {"claims": [row]}
     if out is not None:
@@ -91,11 +117,11 @@ def judge(
     output: Output, out: Path | None, seed: int, plugin: tuple[str, ...], claim: str, run: Path, strict: bool
 ) -> None:
     """Judge the claim ID by the data of RUN, the folder of a sweep or of a run of claims."""
-    from normlab.claims import CLAIMS, read
     from normlab.claims import judge as decide
+    from normlab.claims import read
     from normlab.cli.verdicts import verdict_table
 
-    CLAIMS[claim]  # an unknown name is said before a large table is read
+    claim_named(claim)  # an unknown name is said before a large table is read
     verdict = decide(claim, read(run))
     found = {"claims": [verdict.to_json()]}
     if out is not None:

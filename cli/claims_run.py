@@ -7,7 +7,7 @@ import click
 
 from normlab.cli.common import common
 from normlab.cli.failures import Command, Failure, Interrupted
-from normlab.cli.output import Output, write_json
+from normlab.cli.output import Output, counted, write_json
 from normlab.cli.progress import watch
 
 if TYPE_CHECKING:
@@ -48,16 +48,19 @@ def run_claims(
     verdicts.json and verdicts.md.
     """
     from normlab.claims import CLAIMS, judge_all, plan, scoreboard
+    from normlab.cli.claims import claim_named
     from normlab.cli.verdicts import verdict_table
 
     if every and ids:
         raise click.UsageError("--all and IDs exclude each other: give one of them")
+    for name in ids:
+        claim_named(name)
     chosen = list(ids) or list(CLAIMS)
     count = seeds or max(CLAIMS[name].design.quick_seeds if quick else CLAIMS[name].design.seeds for name in chosen)
     numbers = range(seed, seed + count)
     out = out or Path("runs") / f"claims-{'quick' if quick else 'full'}"
     wanted = plan(chosen, quick=quick, seeds=numbers)
-    output.note(f"{len(chosen)} claims, {wanted.tasks} cells and computations -> {out}")
+    output.note(f"{counted(len(chosen), 'claim')}, {wanted.tasks} cells and computations -> {out}")
     verdicts = judge_all(_measured(chosen, quick, numbers, out, jobs, output), chosen, untested=True, own=True)
     found = {"claims": [verdict.to_json() for verdict in verdicts]}
     write_json(out / "verdicts.json", found)
@@ -74,7 +77,7 @@ def _measured(
     from normlab.claims import run
 
     try:
-        with watch(quiet=output.quiet) as progress:
+        with watch(quiet=output.quiet, jobs=jobs) as progress:
             return run(chosen, quick=quick, seeds=seeds, out=out, jobs=jobs, progress=progress)
     except KeyboardInterrupt as error:
         raise Interrupted(f"what was measured is saved in {out}; the same command goes on from there") from error

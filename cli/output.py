@@ -1,6 +1,7 @@
 """What a command says: results on the standard output, everything else on the standard error."""
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,11 +47,17 @@ class Output:
 
 
 def console(*, stderr: bool) -> "Console":
-    """Return a console that does not squeeze tables into 80 columns when nobody's terminal is that narrow."""
+    """Return a console as wide as its terminal or ``COLUMNS``, otherwise wide enough for tables."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else 120)
+    known = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(file=stream, highlight=False, width=None if known else 120)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things: ``1 cell``, ``2 cells``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def write_json(path: Path, value: object) -> None:

@@ -1,12 +1,16 @@
 """The progress of a sweep: a bar with the time left on a terminal, a plain line now and then elsewhere."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
+
+from normlab.cli.output import counted
 
 if TYPE_CHECKING:
     from normlab.sweeps import Progress
@@ -22,28 +26,35 @@ class Watch:
         done: cells that are finished, failed ones included.
         total: cells asked for; 0 until the sweep has said.
         failed: cells without a result.
+
+    Args:
+        show: shows a progress.
+        workers: how many cells run at a time: until as many are finished, the rate is that of the first
+            workers alone, and no time left is shown.
     """
 
-    def __init__(self, show: Callable[["Progress"], None]) -> None:
-        self.done = self.total = self.failed = 0
-        self._show = show
+    def __init__(self, show: Callable[["Progress"], None], workers: int = 1) -> None:
+        self.done = self.total = self.failed = self._heard = 0
+        self._show, self._workers = show, workers
 
     def __call__(self, progress: "Progress") -> None:
         """Take note of ``progress`` and show it."""
         self.done, self.total, self.failed = progress.done, progress.total, progress.failed
-        self._show(progress)
+        self._heard += 1
+        self._show(progress if self._heard >= self._workers else replace(progress, remaining_seconds=None))
 
 
 @contextmanager
-def watch(*, quiet: bool) -> Iterator[Watch]:
-    """Return the callback that a sweep calls; what it shows goes to the standard error."""
+def watch(*, quiet: bool, jobs: int | None = None) -> Iterator[Watch]:
+    """Return the callback that a sweep with these jobs calls; what it shows goes to the standard error."""
+    workers = jobs or os.cpu_count() or 1
     if quiet:
         yield Watch(lambda progress: None)
     elif sys.stderr.isatty():
         with _bar() as show:
-            yield Watch(show)
+            yield Watch(show, workers)
     else:
-        yield Watch(_lines())
+        yield Watch(_lines(), workers)
 
 
 @contextmanager
@@ -68,7 +79,7 @@ def _lines(patience: float = PATIENCE) -> Callable[["Progress"], None]:
         nonlocal said
         if progress.done == progress.total or time.monotonic() - said >= patience:
             said = time.monotonic()
-            click.echo(f"{progress.done} of {progress.total} cells, {_state(progress)}", err=True)
+            click.echo(f"{progress.done} of {counted(progress.total, 'cell')}, {_state(progress)}", err=True)
 
     return show
 

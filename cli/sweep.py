@@ -10,7 +10,7 @@ import click
 
 from normlab.cli.common import common
 from normlab.cli.failures import CellsFailed, Command, Interrupted
-from normlab.cli.output import Output
+from normlab.cli.output import Output, counted
 from normlab.cli.progress import Watch, watch
 from normlab.cli.spec_options import axes, spec_options
 
@@ -70,15 +70,19 @@ def sweep(
     specs = grid(**chosen)
     data = _data(specs, values)
     out = out or _folder(specs, data)
+    numbers = range(seed, seed + seeds)
     plan = {"out": str(out), "models": len(specs), "seeds": seeds, "cells": len(specs) * seeds}
+    plan["present"] = _present(specs, numbers, data, out)
     if dry_run:
         output.machine(plan | {"data": data.columns(), "specs": [spec.to_dict() for spec in specs]})
         output.result(_announcement(plan))
         return
     output.note(_announcement(plan))
-    with watch(quiet=output.quiet) as progress:
-        table = _measure(specs, data, out, progress, seeds=range(seed, seed + seeds), jobs=jobs, plugins=plugin)
+    with watch(quiet=output.quiet, jobs=jobs) as progress:
+        table = _measure(specs, data, out, progress, seeds=numbers, jobs=jobs, plugins=plugin)
     findings = {} if no_report else _report(output, table, out)
+    if no_report and _outdated(out):
+        output.note(f"{out / 'report.html'} shows an earlier state of the run: without --no-report it is written again")
     output.machine(plan | {"failed": progress.failed} | findings)
     if progress.failed:
         raise CellsFailed(_failures(out))
@@ -102,7 +106,30 @@ def _folder(specs: "Sequence[ModelSpec]", data: "Text | Random") -> Path:
 
 
 def _announcement(plan: dict[str, Any]) -> str:
-    return f"{plan['cells']} cells ({plan['models']} models × {plan['seeds']} seeds) -> {plan['out']}"
+    cells, models, seeds = (counted(plan[f"{noun}s"], noun) for noun in ("cell", "model", "seed"))
+    present = plan["present"]
+    resumed = f", {present} already there, {plan['cells'] - present} to run" if present else ""
+    return f"{cells} ({models} × {seeds}) -> {plan['out']}{resumed}"
+
+
+def _present(specs: "Sequence[ModelSpec]", seeds: range, data: "Text | Random", out: Path) -> int:
+    """Count the cells that a run in ``out`` has already."""
+    from normlab.errors import RunError
+    from normlab.sweeps import Cell, read_run
+
+    if not (out / "run.json").exists():
+        return 0
+    try:
+        known = {record.id for record in read_run(out).ok}
+    except RunError:
+        return 0  # the sweep will say what is wrong with the folder
+    return sum(Cell(spec, seed, data).id in known for spec in specs for seed in seeds)
+
+
+def _outdated(out: Path) -> bool:
+    """Whether there is a report that is older than the table."""
+    page, table = out / "report.html", out / "results.csv.gz"
+    return page.exists() and table.exists() and page.stat().st_mtime < table.stat().st_mtime
 
 
 def _measure(
@@ -127,26 +154,26 @@ def _failures(out: Path, most: int = 10) -> str:
     lines = [f"  {record.label}: {record.error or record.status}" for record in failed[:most]]
     if len(failed) > most:
         lines.append(f"  and {len(failed) - most} more, in {out / 'cells.jsonl'}")
-    return f"{len(failed)} cells failed; the others are saved in {out}, and the same command tries these again:\n" + (
-        "\n".join(lines)
-    )
+    heading = f"{counted(len(failed), 'cell')} failed; the others are saved in {out}, and the same command tries again:"
+    return "\n".join([heading, *lines])
 
 
 def _report(output: Output, table: "pd.DataFrame", out: Path) -> dict[str, Any]:
     """Write plots and report, show the verdicts, and return what --json says of them."""
     from normlab.claims import judge_all
-    from normlab.cli.verdicts import verdict_table
+    from normlab.cli.verdicts import not_judged, verdict_table
     from normlab.plots import write_plots
     from normlab.reports import report
 
     output.note("drawing the plots and writing the report")
     plots = write_plots(table, out / "plots")
     page = report(out, out / "report.html")
-    verdicts = judge_all(table)
+    judged = judge_all(table, untested=True)
+    verdicts = [verdict for verdict in judged if verdict.verdict != "not-tested"]
+    others = [verdict for verdict in judged if verdict.verdict == "not-tested"]
     if verdicts:
         output.show(verdict_table(verdicts))
-    else:
-        output.note("no claim of the catalogue speaks of these models")
+    output.note(not_judged(others, alone=not verdicts))
     output.result(f"Report: {page}")
     return {
         "report": str(page),

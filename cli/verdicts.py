@@ -1,7 +1,7 @@
 """Verdicts as a table for a terminal."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +27,34 @@ def verdict_table(verdicts: Iterable["Verdict"]) -> "Table":
                     f"  {escape(regime.name)}", _word(regime.verdict), escape(effect(regime)), f"{regime.n_seeds}"
                 )
     return table
+
+
+def not_judged(verdicts: Sequence["Verdict"], *, alone: bool) -> str:
+    """Count the claims that a sweep could not test, by what would; where it tested none, name the nearest one's gap."""
+    from normlab.claims import CLAIMS
+
+    claims = [CLAIMS[verdict.id] for verdict in verdicts]
+    beyond = sum(bool(claim.not_tested) for claim in claims)
+    swept = sum(bool(claim.design.grids) for claim in claims)
+    counts = ((swept, "other models, depths or widths"), (len(claims) - beyond - swept, "computations of their own"),
+              (beyond, "training, a GPU or weights"))  # fmt: skip
+    said = ", ".join(f"{count} need {what}" for count, what in counts if count)
+    if not alone:
+        return f"claims not tested: {said}; normlab claims run settles those that it can"
+    return f"no claim can be judged ({said}); the nearest is {_nearest(verdicts)}"
+
+
+def _nearest(verdicts: Sequence["Verdict"]) -> str:
+    """The claim whose models the sweep has, if there is one, and what it lacks."""
+    gaps = [(verdict.id, gap) for verdict in verdicts for gap in verdict.coverage_gaps if _of_sweeps(verdict.id)]
+    id, gap = min(gaps, key=lambda found: "the table has no " in found[1])
+    return f"{id}: {gap}"
+
+
+def _of_sweeps(id: str) -> bool:
+    from normlab.claims import CLAIMS
+
+    return bool(CLAIMS[id].design.grids)
 
 
 def effect(regime: "RegimeVerdict") -> str:

@@ -103,13 +103,15 @@ def regime(
     query: str = "",
     models: str = "",
     compared: tuple[str, ...] = (),
+    contrast: bool = False,
 ) -> Regime:
-    """Return a regime; one that reads computed numbers needs no query of its own."""
+    """Return a regime; one that reads computed numbers needs no query of its own, and a contrast says so."""
     if among is not None:
         query, models = among
     if statistic.computed and not query:
         query, models = statistic.query, models or f"computed numbers of {name!r}"
-    return Regime(name, query, models, statistic, rule, expected, compared)
+    name = f"{name}, for contrast" if contrast else name
+    return Regime(name, query, models, statistic, rule, expected, compared, contrast)
 
 
 def exact(

@@ -76,6 +76,7 @@ class Regime:
         rule: what the interval over seeds must show.
         expected: the verdict that theory, or an earlier measurement, predicts.
         compared: cell columns in which the compared models differ on purpose.
+        contrast: whether it is shown beside the models that the statement is about, and decides nothing.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Regime:
     rule: Rule
     expected: Outcome
     compared: tuple[str, ...] = ()
+    contrast: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,8 @@ class Claim:
     @property
     def expected(self) -> Outcome:
         """The verdict expected where every regime is tested."""
-        return "not-tested" if self.not_tested else combine([item.expected for item in self.regimes], self.together)
+        asked = [item.expected for item in self.regimes if not item.contrast]
+        return "not-tested" if self.not_tested else combine(asked, self.together)
 
     @property
     def rule_hash(self) -> str:
@@ -174,6 +177,7 @@ class Claim:
                 regime.name,
                 regime.query,
                 list(regime.compared),
+                regime.contrast,
                 regime.statistic.estimator,
                 regime.statistic.query,
                 repr(regime.rule),

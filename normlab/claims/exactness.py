@@ -28,6 +28,11 @@ class AtMost:
         """The rule in words."""
         return f"supported where it is at most {self.bound:g} in every draw, refuted by one draw in which it is more"
 
+    @property
+    def accepted(self) -> tuple[float, float]:
+        """The lowest and the highest value that the rule accepts."""
+        return -math.inf, self.bound
+
     def decide(self, values: Floats, alpha: float) -> Decision:
         """Decide from one number a draw; nothing is left to chance, whatever ``alpha``."""
         return _exact(values, bool((values <= self.bound).all()))
@@ -52,6 +57,11 @@ class AtLeast:
     def text(self) -> str:
         """The rule in words."""
         return f"supported where it is at least {self.bound:g} in every draw, refuted by one draw in which it is less"
+
+    @property
+    def accepted(self) -> tuple[float, float]:
+        """The lowest and the highest value that the rule accepts."""
+        return self.bound, math.inf
 
     def decide(self, values: Floats, alpha: float) -> Decision:
         """Decide from one number a draw; nothing is left to chance, whatever ``alpha``."""

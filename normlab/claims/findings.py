@@ -35,7 +35,8 @@ class Finding:
 
 def regime_findings(claim: Claim, regime: Regime, table: pd.DataFrame) -> Iterator[Finding]:
     """Yield the finding of each group of models that belongs to a regime; one that says why if there is none."""
-    unknown = [name for name in CELL_COLUMNS if name not in table.columns and re.search(rf"\b{name}\b", regime.query)]
+    asked = set(re.findall(r"\w+", f"{regime.query} {regime.statistic.query}"))
+    unknown = [name for name in CELL_COLUMNS if name in asked and name not in table.columns]
     if unknown:
         yield _not_tested(regime, regime.name, f"the table has no column {unknown[0]!r}")
         return

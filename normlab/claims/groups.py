@@ -42,7 +42,10 @@ def at_start(table: pd.DataFrame) -> pd.DataFrame:
     """
     missing = [name for name in (*COLUMNS, *NEEDED) if name not in table.columns]
     if missing:
-        raise DataError(f"the table has no column {missing[0]!r}: give the table of a sweep, from nl.sweep or nl.load")
+        raise DataError(
+            f"a claim is judged on the table of a sweep, whose rows say which model and seed they come from, and this "
+            f"one has no {', '.join(repr(name) for name in missing)}: give that of nl.sweep or nl.load"
+        )
     return table[(table["source"] == "measured") & (table["step"] == 0).fillna(False).astype(bool)]
 
 
@@ -90,7 +93,7 @@ def _data_words(first: pd.Series) -> str:
     if source == QUANTITY:
         return "computed from seeded draws"
     batch, tokens = first.get("batch", pd.NA), first["tokens"]
-    return f"{source}, {f'{batch} × ' if pd.notna(batch) else ''}{tokens} tokens"
+    return f"{source}, {f'{batch} × ' if pd.notna(batch) else ''}{tokens} {'token' if tokens == 1 else 'tokens'}"
 
 
 def _plain(value: object) -> object:

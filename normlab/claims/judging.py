@@ -15,6 +15,7 @@ from normlab.claims.provenance import rows_used, versions
 from normlab.claims.rules import Outcome
 from normlab.claims.verdict import Verdict
 from normlab.claims.wording import reason
+from normlab.errors import NormlabError
 from normlab.fits import choose, holm
 from normlab.table import normalise, ordered
 
@@ -24,6 +25,7 @@ class _Judgement:
     verdict: Verdict
     family: str
     p: float
+    failed: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +40,12 @@ class _Rows:
         kinds = {regime.statistic.computed for regime in claim.regimes}
         if len(kinds) == 1:
             return self.computed if kinds.pop() else self.swept
-        return pd.concat([self.swept, self.computed])  # not reordered: rows keep their labels
+        return self.both
+
+    @cached_property
+    def both(self) -> pd.DataFrame:
+        """All of them, not reordered: rows keep their labels."""
+        return pd.concat([self.swept, self.computed])
 
     @cached_property
     def models(self) -> dict[str, tuple[str, ...]]:
@@ -82,7 +89,8 @@ def judge_all(
     """Judge every claim that the table can speak to, with Holm's correction within each family.
 
     Each verdict still stands at its own α; ``p_holm`` says which would stand if all of a family's had
-    to be right together.
+    to be right together. A claim that the table stops from being judged, for instance because it mixes
+    measurements under one seed, is ``not-tested`` with the reason; the others are judged.
 
     Args:
         table: from :func:`normlab.sweep`, :func:`normlab.load` or :func:`normlab.claims.run`.
@@ -93,18 +101,18 @@ def judge_all(
 
     Raises:
         UnknownNameError: no claim has one of the ids.
-        DataError: the table lacks the columns of a sweep, or mixes measurements under one seed.
+        DataError: the table lacks the columns of a sweep.
     """
     rows = _rows(table)
     chosen = [CLAIMS[name] for name in (CLAIMS if ids is None else ids)]
-    found = [_judge(claim, rows.of(claim), rows.own(claim) if own else None) for claim in chosen]
+    found = [_judge_or_say(claim, rows, own) for claim in chosen]
     tested = [judgement for judgement in found if judgement.verdict.verdict != "not-tested"]
     adjusted: dict[str, float] = {}
     for family in dict.fromkeys(judgement.family for judgement in tested):
         members = [judgement for judgement in tested if judgement.family == family]
         p_values = holm([judgement.p for judgement in members])
         adjusted |= {judgement.verdict.id: p for judgement, p in zip(members, p_values, strict=True)}
-    kept = found if untested else tested
+    kept = found if untested else [one for one in found if one.failed or one.verdict.verdict != "not-tested"]
     return tuple(replace(judgement.verdict, p_holm=adjusted.get(judgement.verdict.id)) for judgement in kept)
 
 
@@ -145,15 +153,26 @@ def false_verdicts_expected(verdicts: Sequence[Verdict]) -> float:
     )
 
 
+def _judge_or_say(claim: Claim, rows: _Rows, own: bool) -> _Judgement:
+    """Judge a claim; one that raises is not tested, and says why: it must not take the others along."""
+    try:
+        return _judge(claim, rows.of(claim), rows.own(claim) if own else None)
+    except NormlabError as error:
+        judgement = _judge(replace(claim, not_tested=f"Not judged: {error}."), rows.swept.iloc[:0])
+        return replace(judgement, failed=True)
+
+
 def _judge(claim: Claim, table: pd.DataFrame, specs: tuple[str, ...] | None = None) -> _Judgement:
     if specs is not None:
         table = _of_specs(table, specs)
     regimes = () if claim.not_tested else claim.regimes
     findings = tuple(finding for regime in regimes for finding in regime_findings(claim, regime, table))
     tested = tuple(finding for finding in findings if finding.decision is not None)
-    outcome = combine([finding.verdict.verdict for finding in findings], claim.together)
-    expected = combine([finding.regime.expected for finding in tested], claim.together) if tested else claim.expected
-    open_ones = [finding.decision for finding in tested if finding.verdict.verdict == "inconclusive"]
+    # What is shown for contrast is not what the statement is about.
+    heard = tuple(finding for finding in tested if not finding.regime.contrast)
+    outcome = combine([finding.verdict.verdict for finding in heard], claim.together)
+    expected = combine([finding.regime.expected for finding in heard], claim.together) if heard else claim.expected
+    open_ones = [finding.decision for finding in heard if finding.verdict.verdict == "inconclusive"]
     wanted = [decision.seeds for decision in open_ones if decision is not None]
     seeds = max((count for count in wanted if count is not None), default=None)
     verdict = Verdict(
@@ -171,12 +190,12 @@ def _judge(claim: Claim, table: pd.DataFrame, specs: tuple[str, ...] | None = No
         alpha=claim.alpha,
         p_holm=None,
         seeds_to_decide=seeds if outcome == "inconclusive" and None not in wanted else None,
-        rows=rows_used(table, dict.fromkeys(finding.regime for finding in tested), specs),
+        rows=rows_used(table, dict.fromkeys(finding.regime for finding in tested if heard), specs),
         coverage_gaps=tuple(dict.fromkeys(gap for finding in findings for gap in finding.gaps)),
         plot=claim.plot,
         versions=versions(),
     )
-    return _Judgement(verdict, claim.family, max((f.decision.p for f in tested if f.decision), default=1.0))
+    return _Judgement(verdict, claim.family, max((f.decision.p for f in heard if f.decision), default=1.0))
 
 
 def _reason(claim: Claim, outcome: Outcome, findings: Sequence[Finding]) -> str:

@@ -137,7 +137,10 @@ def paired(rows: pd.DataFrame, quantity: str, function: Function, first: str, se
     """
     found = {}
     for placement in (first, second):
-        deep = deepest(rows[rows["placement"] == placement])
+        of_one = rows[rows["placement"] == placement]
+        if of_one.empty:
+            raise Gap(f"the table has no {placement} models that otherwise equal these")
+        deep = deepest(of_one)
         found[placement] = over_layers(deep, quantity, options.get("start", 1))
     seeds = [seed for seed in found[first].seeds if seed in found[second].seeds]
     if not seeds:

@@ -3,7 +3,8 @@
 import gzip
 import hashlib
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 import pandas as pd
@@ -31,7 +32,9 @@ def rows_used(
     query = f"{AT_START} and ({either})" if either else ""
     if specs and query:
         query += f" and (quantity == '{QUANTITY}' or spec in {specs!r})"
-    rows = choose(table, query) if query else table.iloc[:0]
+    if not query:
+        return {"query": "", "hash": _hash_of_none(tuple(table.columns)), "count": 0}
+    rows = choose(table, query)
     return {"query": query, "hash": rows_hash(rows), "count": len(rows)}
 
 
@@ -44,8 +47,18 @@ def rows_hash(rows: pd.DataFrame) -> str:
     return hashlib.sha256(gzip.decompress(to_csv_bytes(ordered(normalise(rows))))).hexdigest()
 
 
+@cache
+def _hash_of_none(columns: tuple[str, ...]) -> str:
+    return rows_hash(pd.DataFrame(columns=list(columns)))
+
+
 def versions() -> dict[str, str]:
     """Return the versions of normlab, Python and the libraries that are installed."""
+    return dict(_versions())
+
+
+@cache
+def _versions() -> Mapping[str, str]:
     found = {"python": platform.python_version()}
     for name in ("normlab", "numpy", "scipy", "pandas", "torch"):
         try:

@@ -44,6 +44,11 @@ class Rule(Protocol):
         """The distance that decides."""
         ...
 
+    @property
+    def accepted(self) -> tuple[float, float]:
+        """The lowest and the highest value that the rule accepts; infinite where it has no bound."""
+        ...
+
     def decide(self, values: Floats, alpha: float) -> Decision:
         """Decide at level ``alpha`` from one number a seed."""
         ...
@@ -68,6 +73,11 @@ class EqualWithin:
             f"supported where the 1 − 2α interval lies within {self.target:g} ± {self.margin:g}, "
             f"refuted where it lies wholly outside, otherwise inconclusive"
         )
+
+    @property
+    def accepted(self) -> tuple[float, float]:
+        """The lowest and the highest value that the rule accepts."""
+        return self.target - self.margin, self.target + self.margin
 
     def decide(self, values: Floats, alpha: float) -> Decision:
         """Decide at level ``alpha`` from one number a seed."""
@@ -97,6 +107,11 @@ class ZeroWithin:
             f"supported where the 1 − α interval lies within ± {self.margin:g}, "
             f"refuted where it excludes 0 and does not lie within ± {self.margin:g}, otherwise inconclusive"
         )
+
+    @property
+    def accepted(self) -> tuple[float, float]:
+        """The lowest and the highest value that the rule accepts."""
+        return -self.margin, self.margin
 
     def decide(self, values: Floats, alpha: float) -> Decision:
         """Decide at level ``alpha`` from one number a seed."""
@@ -131,6 +146,11 @@ class Above:
             f"refuted where the upper 1 − α bound is below it, otherwise inconclusive"
         )
 
+    @property
+    def accepted(self) -> tuple[float, float]:
+        """The lowest and the highest value that the rule accepts."""
+        return self.bound, math.inf
+
     def decide(self, values: Floats, alpha: float) -> Decision:
         """Decide at level ``alpha`` from one number a seed."""
         interval = seed_interval(values, level=1 - 2 * alpha)
@@ -160,6 +180,11 @@ class Below:
             f"supported where the upper 1 − α bound is below {self.bound:g}, "
             f"refuted where the lower 1 − α bound is above it, otherwise inconclusive"
         )
+
+    @property
+    def accepted(self) -> tuple[float, float]:
+        """The lowest and the highest value that the rule accepts."""
+        return -math.inf, self.bound
 
     def decide(self, values: Floats, alpha: float) -> Decision:
         """Decide at level ``alpha`` from one number a seed."""

@@ -51,22 +51,30 @@ class Weights:
 
     def to_queries(self, values: Array, keys: Array) -> Array:
         """Return Σ_st E[A_is A_jt] V°_st K_st, where V° is V less its averages over what i and j see (A5)."""
-        mean = _means(values.shape[-1], self.causal)
-        seen_j = mean @ ((keys @ mean.T) * (values @ mean.T))
-        seen_i = ((mean @ keys) * (mean @ values)) @ mean.T
-        both = (mean @ values @ mean.T) * (mean @ keys @ mean.T)
-        result: Array = self.spread * (mean @ (values * keys) @ mean.T - seen_j - seen_i + both)
+        seen_j = self._first(self._second(keys) * self._second(values))
+        seen_i = self._second(self._first(keys) * self._first(values))
+        both = self._both(values) * self._both(keys)
+        result: Array = self.spread * (self._both(values * keys) - seen_j - seen_i + both)
         return result
 
     def to_keys(self, entries: Array, values: Array) -> Array:
         """Return Σ_ij E[A_is A_jt] entries_ij V°_st for each (s, t) (A6)."""
-        mean = _means(values.shape[-1], self.causal)
         spread = self.spread * entries
-        seen_j = ((mean.T @ spread) * (values @ mean.T)) @ mean
-        seen_i = mean.T @ ((spread @ mean) * (mean @ values))
-        both = mean.T @ (spread * (mean @ values @ mean.T)) @ mean
-        result: Array = values * (mean.T @ spread @ mean) - seen_j - seen_i + both
+        first, second = _sent_back(spread, -2, self.causal), _sent_back(spread, -1, self.causal)
+        seen_j = _sent_back(first * self._second(values), -1, self.causal)
+        seen_i = _sent_back(second * self._first(values), -2, self.causal)
+        both = _sent_back(_sent_back(spread * self._both(values), -1, self.causal), -2, self.causal)
+        result: Array = values * _sent_back(first, -1, self.causal) - seen_j - seen_i + both
         return result
+
+    def _first(self, entries: Array) -> Array:
+        return _averaged(entries, -2, self.causal)
+
+    def _second(self, entries: Array) -> Array:
+        return _averaged(entries, -1, self.causal)
+
+    def _both(self, entries: Array) -> Array:
+        return self._first(self._second(entries))
 
 
 def softmax_weights(queries: Array, keys: Array, geometry: Geometry, *, causal: bool) -> Weights:
@@ -172,12 +180,25 @@ def _pairs(tokens: int, causal: bool) -> Array:
     return product
 
 
-@lru_cache(maxsize=8)
-def _means(tokens: int, causal: bool) -> Array:
-    """Return the matrix that averages over what each position sees."""
-    seen = np.tri(tokens) if causal else np.ones((tokens, tokens))
-    averaged: Array = seen / seen.sum(axis=1, keepdims=True)
+def _averaged(entries: Array, axis: int, causal: bool) -> Array:
+    """Average over the positions that each position sees, along one axis."""
+    if not causal:
+        return np.broadcast_to(entries.mean(axis=axis, keepdims=True), entries.shape)
+    averaged: Array = entries.cumsum(axis=axis) / _places(entries.shape[-1], axis)
     return averaged
+
+
+def _sent_back(entries: Array, axis: int, causal: bool) -> Array:
+    """Return the transpose of :func:`_averaged`."""
+    if not causal:
+        return np.broadcast_to(entries.mean(axis=axis, keepdims=True), entries.shape)
+    shares = np.flip(entries / _places(entries.shape[-1], axis), axis)
+    return np.flip(shares.cumsum(axis=axis), axis)
+
+
+def _places(tokens: int, axis: int) -> Array:
+    place = np.arange(1.0, tokens + 1)
+    return place[:, None] if axis == -2 else place
 
 
 def _terms(reach: float) -> int:

@@ -1,15 +1,28 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from normlab import claims
+from normlab.claims.building import regime, swept
+from normlab.claims.claim import Statistic
 from normlab.errors import DataError, UnknownNameError
-from normlab.table import concat
+from normlab.fits import choose
+from normlab.table import concat, read_csv
 
 LINEAR, SHRINKS, LARGE = "preln-variance-linear-in-depth", "preln-grad-shrinks-with-depth", "postln-output-grad-large"
+
+
+@pytest.fixture(scope="module")
+def own_rows():
+    """The kept rows that a claim's verdict used, two seeds of them."""
+    kept = read_csv(Path(__file__).parents[2] / "docs" / "claims.csv.gz").query("model_seed < 2")
+    chosen = [name for name, claim in claims.CLAIMS.items() if claim.design.grids]
+    verdicts = {verdict.id: verdict for verdict in claims.judge_all(kept, chosen, untested=True, own=True)}
+    return lambda name: choose(kept, str(verdicts[name].rows["query"]))
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +91,10 @@ def test_a_regime_that_the_table_lacks_is_named_and_the_rest_is_judged(simulated
     verdict = claims.judge(SHRINKS, simulated.sweep())
     assert (verdict.verdict, verdict.expected) == ("supported", "supported")
     assert [regime.verdict for regime in verdict.regimes] == ["supported", "not-tested"]
-    assert verdict.coverage_gaps == ("final norm off: the table has no Pre-LN models with the final norm off",)
+    assert verdict.coverage_gaps == (
+        "final norm off: the table has no Pre-LN models (LayerNorm or RMSNorm, no encoder-decoder) with the final norm "
+        "off",
+    )
 
 
 def test_a_table_that_says_nothing_gives_not_tested(simulated):
@@ -220,7 +236,7 @@ def test_judging_together_leaves_out_what_the_table_cannot_speak_to(simulated):
 
 
 def test_a_table_that_is_no_sweep_is_refused(demo):
-    with pytest.raises(DataError, match="'placement'"):
+    with pytest.raises(DataError, match="the table of a sweep.*'placement'"):
         claims.judge(SHRINKS, demo.drop(columns="placement"))
     with pytest.raises(UnknownNameError, match=f"did you mean '{SHRINKS}'"):
         claims.judge("preln-grad-shrinks", demo)
@@ -229,3 +245,57 @@ def test_a_table_that_is_no_sweep_is_refused(demo):
 def test_claims_and_fits_need_no_torch():
     code = "import sys, normlab.claims, normlab.fits; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.fixture
+def planted():
+    """Claims of "constant" about Post-LN, with Pre-LN for contrast; removed again."""
+    rule, what = claims.AtMost(1e9), Statistic("largest", "value", "quantity == 'mean_square'", largest)
+    regimes = (
+        regime("Post-LN", what, rule, query="placement == 'post'", models="Post-LN models"),
+        regime("Pre-LN", what, claims.AtMost(0), "refuted", query="placement == 'pre'", models="Pre-LN models",
+               contrast=True),
+    )  # fmt: skip
+    claim = swept("planted", "planted", regimes, (), statement="s", source="s", refuted_by="r", right="h")
+    yield claim.id
+    claims.CLAIMS._entries.pop("planted")
+
+
+def largest(rows):
+    return claims.Sample(rows.groupby("model_seed")["value"].max().to_numpy(dtype=float), (8,))
+
+
+def test_a_contrast_is_shown_and_decides_nothing(planted, simulated):
+    both = concat([simulated.sweep(placement="post"), simulated.sweep()])
+    verdict = claims.judge(planted, both)
+    assert (verdict.verdict, verdict.expected, claims.CLAIMS[planted].expected) == ("supported",) * 3
+    assert [(found.name, found.verdict) for found in verdict.regimes] == [
+        ("Post-LN", "supported"),
+        ("Pre-LN, for contrast", "refuted"),
+    ]
+
+
+def test_a_contrast_alone_tests_nothing(planted, simulated):
+    verdict = claims.judge(planted, simulated.sweep())
+    assert (verdict.verdict, verdict.rows["count"]) == ("not-tested", 0)
+    assert [found.verdict for found in verdict.regimes] == ["not-tested", "refuted"]
+    assert "no Post-LN models" in verdict.reason
+
+
+@pytest.mark.parametrize("claim", ["late-layers-matter-less", "rank-collapse"])
+def test_a_gap_names_every_restriction(simulated, claim):
+    table = simulated.sweep(placement="post").assign(activation="gelu", init="xavier")
+    gaps = [gap for gap in claims.judge(claim, table).coverage_gaps if "Post-LN" in gap]
+    assert gaps and all("ReLU" in gap for gap in gaps)
+
+
+@pytest.mark.parametrize("name", [name for name, claim in claims.CLAIMS.items() if claim.design.grids])
+def test_a_table_that_lacks_a_quantity_or_a_column_gives_gaps(own_rows, name):
+    rows = own_rows(name)
+    quantities = rows["quantity"].unique() if rows["quantity"].nunique() > 1 else ()
+    for quantity in quantities:
+        assert claims.judge(name, rows[rows["quantity"] != quantity]).coverage_gaps
+    queries = " ".join(regime.query for regime in claims.CLAIMS[name].regimes)
+    for column in ("init", "activation", "placement_options"):
+        if column in queries:
+            assert f"no column '{column}'" in " ".join(claims.judge(name, rows.drop(columns=column)).coverage_gaps)

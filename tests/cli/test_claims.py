@@ -88,3 +88,15 @@ def test_run_strict_fails_where_another_verdict_was_expected(tmp_path: Path) -> 
     assert claims(*words).exit_code == 0
     result = claims(*words, "--strict")
     assert result.exit_code == 1 and "batchnorm-batch-32 is inconclusive, not refuted" in result.stderr
+
+
+def test_an_unknown_claim_suggests_what_begins_or_contains_it() -> None:
+    said = claims("show", "preln-grad").stderr
+    assert "'preln-grad-shrinks-with-depth' or 'preln-grad-flat-within-model'" in said and "claims list" in said
+    assert "'rank-collapse'" in claims("show", "collapse").stderr
+    assert "ln-worked-example" not in said and len(said) < 500
+
+
+def test_list_is_one_line_a_claim_where_there_is_no_terminal() -> None:
+    lines = claims("list").stdout.splitlines()
+    assert [line.split("\t")[0] for line in lines] == list(normlab.claims.CLAIMS)

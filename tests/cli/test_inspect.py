@@ -34,9 +34,9 @@ def test_llama_3_8b_has_65_norms_and_needs_no_weights(tmp_path: Path) -> None:
     assert "x ← x + Attn(RMS(x))    blocks 1-32" in result.stderr
 
 
-@pytest.mark.parametrize(("kind", "fields"), [("mixtral", {}), ("deepseek_v3", {"num_hidden_layers": 4}), ("t5", {})])
-def test_a_folder_with_experts_or_two_stacks(tmp_path: Path, kind: str, fields: dict[str, object]) -> None:
-    _file(tmp_path, model_type=kind, **{"num_hidden_layers": 2, **fields})
+@pytest.mark.parametrize(("kind", "depth"), [("deepseek_v3", 4), ("t5", 2)])
+def test_a_folder_with_experts_or_two_stacks(tmp_path: Path, kind: str, depth: int) -> None:
+    _file(tmp_path, model_type=kind, num_hidden_layers=depth)
     result = CliRunner().invoke(main, ["inspect", "--architecture", str(tmp_path)])
     assert result.exit_code == 0 and "placement pre" in result.stdout
 

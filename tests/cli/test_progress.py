@@ -1,6 +1,16 @@
 import pytest
 
-from normlab.cli.progress import duration
+from normlab.cli.progress import Watch, duration
+from normlab.sweeps import Progress
+
+
+def test_no_time_left_is_shown_until_every_worker_has_finished_a_cell() -> None:
+    shown: list[Progress] = []
+    heard = Watch(shown.append, workers=3)
+    for done in range(8, 12):
+        heard(Progress(done, 20, 0, float(done), 60.0, "cell"))
+    assert [progress.remaining_seconds for progress in shown] == [None, None, 60.0, 60.0]
+    assert (heard.done, heard.total) == (11, 20)
 
 
 @pytest.mark.parametrize(

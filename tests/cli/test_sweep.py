@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,7 @@ def test_the_main_job_leaves_data_plots_verdicts_and_a_report(tmp_path: Path) ->
     files += [tmp_path / "run" / name for name in ("run.json", "cells.jsonl", "results.csv.gz")]
     assert all(path.stat().st_size > 0 for path in files)
     assert found["report"] in result.stderr
+    assert "claims not tested: " in result.stderr and "computations of their own" in result.stderr
 
 
 def test_the_same_command_measures_nothing_again(run: Path) -> None:
@@ -48,6 +50,28 @@ def test_what_is_measured_is_what_the_library_measures(run: Path) -> None:
     specs = normlab.grid(placement=["pre", "post"], depth=[1, 2, 3], width=8, heads=2, mlp_width=8)
     direct = normlab.sweep(specs, seeds=range(3), data=normlab.data.Text(batch=2, tokens=8), jobs=1)
     assert normlab.table.to_csv_bytes(normlab.load(run)) == normlab.table.to_csv_bytes(direct)
+
+
+def test_what_is_resumed_is_said(run: Path) -> None:
+    line = f"{SMALL} --placements pre,post --seeds 4 --dry-run --out {run}"
+    assert "24 cells (6 models × 4 seeds)" in sweep(line).stdout
+    assert "18 already there, 6 to run" in sweep(line).stdout
+    assert json.loads(sweep(f"{line} --json").stdout)["present"] == 18
+
+
+def test_a_report_of_an_earlier_state_is_named(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    page = tmp_path / "run" / "report.html"
+    page.touch()
+    command = f"{SMALL} --placements pre,post --no-report --out {tmp_path / 'run'}"
+    assert "earlier state" not in sweep(f"{command} --seeds 3").stderr
+    os.utime(page, (0, 0))
+    assert f"{page} shows an earlier state" in sweep(f"{command} --seeds 4").stderr
+
+
+def test_one_thing_is_singular(tmp_path: Path) -> None:
+    said = sweep(f"--depth 1 --width 8 --seeds 1 --dry-run --out {tmp_path}").stdout
+    assert said.startswith("1 cell (1 model × 1 seed)")
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
@@ -158,7 +182,7 @@ def test_an_interrupt_keeps_what_is_done_and_the_next_run_goes_on(
 
 def test_progress_is_said_where_there_is_no_terminal(tmp_path: Path) -> None:
     said = sweep(f"{SMALL} --seeds 1 --no-report --out {tmp_path}").stderr
-    assert "3 cells (3 models × 1 seeds)" in said and "3 of 3 cells" in said
+    assert "3 cells (3 models × 1 seed)" in said and "3 of 3 cells" in said
     assert sweep(f"{SMALL} --seeds 1 --no-report --quiet --out {tmp_path}").stderr == ""
 
 

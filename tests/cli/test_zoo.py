@@ -54,3 +54,10 @@ def test_a_plugins_entries_are_listed(tmp_path: Path, monkeypatch: pytest.Monkey
         assert "own" in zoo("--plugin", "own_placement").stdout.split()
     finally:
         PLACEMENTS._entries.pop("own", None)
+
+
+def test_the_tables_are_as_wide_as_columns_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert max(map(len, zoo().stdout.splitlines())) <= 60
+    monkeypatch.delenv("COLUMNS")
+    assert 60 < max(map(len, zoo().stdout.splitlines())) <= 120

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from normlab.claims.building import regime, swept
+from normlab.claims.building import Models, regime, swept
 from normlab.claims.claim import Sample
 from normlab.claims.families.growth import grid, on_depth, stream_statistic
 from normlab.claims.families.norms import B, C
@@ -15,6 +15,7 @@ from normlab.fits.intervals import Floats
 
 _FAMILY: Final = "forward"
 
+_PERI: Final = Models("placement == 'peri' and init == 'xavier'", "Peri-LN models with Xavier initialisation")
 _GAINS: Final = (("down", 4.0), ("o", 4.0))
 
 
@@ -37,11 +38,11 @@ swept(
     "periln-bounds-growth",
     _FAMILY,
     (
-        regime("q = q₀ + 2ℓ, Xavier", _STEPS, EqualWithin(1, 0.15), query="placement == 'peri' and init == 'xavier'",
-               models="Peri-LN models with Xavier"),
+        regime("q = q₀ + 2ℓ, Xavier", _STEPS, EqualWithin(1, 0.15), among=_PERI),
         regime("q = q₀ + 2ℓ, output matrices 4 times larger", _STEPS, EqualWithin(1, 0.15),
-               query="placement == 'peri' and init == 'fan-in'", models="Peri-LN models with larger weights"),
-        on_depth("independent of depth", "placement == 'peri' and init == 'xavier'", EqualWithin(0, 0.1), "refuted"),
+               query="placement == 'peri' and init == 'fan-in' and init_options == 'down=4.0,o=4.0'",
+               models="Peri-LN models with fan-in initialisation and W_o and W_down 4 times larger"),
+        on_depth("independent of depth", _PERI, EqualWithin(0, 0.1), "refuted"),
     ),
     (
         grid(placement="peri", depth=[8, 16, 32]),
@@ -69,7 +70,7 @@ def scale_at_end(rows: pd.DataFrame) -> Sample:
 
 
 _AT_END = stream_statistic(
-    "ln q_L, mean_square at site stream after the last of 32 blocks", "log mean square", scale_at_end
+    "ln q_L, mean_square at site stream after the last block, in the deepest models", "log mean square", scale_at_end
 )
 
 swept(
@@ -77,9 +78,11 @@ swept(
     _FAMILY,
     (
         regime("Peri-LN as published", _AT_END, EqualWithin(0, 0.1), "refuted",
-               query="placement == 'peri' and init == 'xavier'", models="Peri-LN models"),
+               among=_PERI),
         regime("a norm on the stream every 8 blocks", _AT_END, EqualWithin(0, 0.1),
-               query="placement == 'periodic'", models="models with a norm every 8 blocks"),
+               contrast=True,
+               query="placement == 'periodic' and placement_options == 'every=8'",
+               models="models with a norm on the stream every 8 blocks"),
     ),
     (
         grid(placement="peri", depth=[8, 16, 32]),
@@ -116,8 +119,8 @@ swept(
     tuple(
         regime(
             f"initialisation {init}",
-            stream_statistic("ln(q_L/q_0)/L, growth of mean_square at site stream per block, 32 blocks", "nats a block",
-                    growth_rate),
+            stream_statistic("ln(q_L/q_0)/L, growth of mean_square at site stream per block, in the deepest models",
+                             "nats a block", growth_rate),
             Above(0.1),
             expected,
             query=f"placement == 'none' and init == '{init}'",

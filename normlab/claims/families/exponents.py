@@ -17,6 +17,7 @@ from normlab.fits.intervals import Floats
 
 _FAMILY: Final = "backward"
 _MLP: Final = "attention == 'none' and norm == 'rmsnorm' and init == 'fan-in'"
+_PLACEMENTS: Final = {"pre": "Pre-LN", "post": "Post-LN"}
 _ACTIVATIONS: Final = ["relu", "gelu", "tanh", "swiglu"]
 
 
@@ -29,7 +30,7 @@ def _mlp_grid(placement: str, depth: int, **axes: Any) -> dict[str, Any]:
 def _models(placement: str, activation: str) -> Models:
     return Models(
         f"placement == '{placement}' and {_MLP} and activation == '{activation}'",
-        f"{placement} models of MLPs alone with {activation}",
+        f"{_PLACEMENTS[placement]} models of MLPs alone with RMSNorm, fan-in initialisation and {activation}",
     )
 
 
@@ -129,7 +130,7 @@ swept(
             EqualWithin(1, 0.15),
             "refuted",
             query="placement == 'pre' and attention == 'softmax' and init == 'fan-in'",
-            models="Pre-LN models with attention and fan-in initialisation",
+            models="Pre-LN models with softmax attention and fan-in initialisation",
         ),
     ),
     (
@@ -190,6 +191,7 @@ exact(
             number("pre-gradient-under-inner-scale", "relative change of ∂L/∂W_down when W_up → 10 W_up"),
             AtMost(1e-8),
             "refuted",
+            contrast=True,
         ),
     ),
     statement="The output norm makes W_down's gradient independent of the size of the hidden activations.",

@@ -125,6 +125,7 @@ exact(
             number("pre-block-output-under-scale", "relative change of the features, W_down of block 1 times 10"),
             AtMost(1e-10),
             "refuted",
+            contrast=True,
         ),
     ),
     statement="Where a bias-free linear layer z = W h enters a norm, W → αW leaves the output as it is and makes the "
@@ -154,6 +155,7 @@ exact(
             number("pre-output-under-scale", "relative change of the features when W_down → 10 W_down"),
             AtMost(1e-8),
             "refuted",
+            contrast=True,
         ),
     ),
     statement="With a norm on the branch's output, W₂ → kW₂ leaves the update as it is and makes the gradient 1/k of "

@@ -16,6 +16,7 @@ from normlab.fits import least_squares_slopes
 
 _FAMILY: Final = "forward"
 _PRE: Final = "placement == 'pre' and final_norm == 'on' and init == 'xavier'"
+_PRE_WORDS: Final = "Xavier initialisation and the final norm on"
 LADDER: Final = [4, 8, 16, 32, 64]
 
 
@@ -47,8 +48,16 @@ LAST_ON_DEPTH: Final = stream_statistic(
 )
 
 
-NONE: Final = Models(f"{_PRE} and attention == 'none'", "Pre-LN models without attention")
-FULL: Final = Models(f"{_PRE} and attention == 'softmax' and kind == 'decoder'", "Pre-LN models with attention")
+NONE: Final = Models(f"{_PRE} and attention == 'none'", f"Pre-LN models without attention, with {_PRE_WORDS}")
+FULL: Final = Models(
+    f"{_PRE} and attention == 'softmax' and kind == 'decoder'",
+    f"Pre-LN decoders with softmax attention, {_PRE_WORDS}",
+)
+
+WITHOUT_FINAL_NORM: Final = Models(
+    "placement == 'pre' and final_norm == 'off' and init == 'xavier' and attention == 'softmax'",
+    "Pre-LN models with softmax attention, Xavier initialisation and the final norm off",
+)
 
 _RMS_SLOPE = stream_statistic(
     "half the slope of ln mean_square at site stream on ln ℓ, in the deepest models", "exponent of rms",
@@ -108,7 +117,7 @@ swept(
             Above(-0.15),
             "refuted",
             query=f"placement == 'lns' and attention == '{attention}'",
-            models=f"LNS models with attention {attention}",
+            models=f"LNS models with attention='{attention}'",
         )
         for name, attention in (("without attention", "none"), ("full block", "softmax"))
     ),
@@ -122,13 +131,16 @@ swept(
 )  # fmt: skip
 
 
-def on_depth(name: str, query: str, rule: Rule, expected: Outcome = "supported") -> Regime:
+def on_depth(name: str, among: Models, rule: Rule, expected: Outcome = "supported") -> Regime:
     """Return the regime that judges the slope of ln q_L on ln L."""
-    return regime(name, LAST_ON_DEPTH, rule, expected, query=query, models=f"models: {name}")
+    return regime(name, LAST_ON_DEPTH, rule, expected, among=among)
 
 
 _SCALED = "placement == 'completep' and final_norm == 'off' and placement_options == 'alpha={alpha}'"
-BRANCH: Final = {alpha: _SCALED.format(alpha=alpha) for alpha in ("0.5", "1.0")}
+BRANCH: Final = {
+    alpha: Models(_SCALED.format(alpha=alpha), f"CompleteP models with α = {alpha} and the final norm off")
+    for alpha in ("0.5", "1.0")
+}
 _BRANCH_GRID = tuple(
     grid(placement="completep", placement_options=[(("alpha", alpha),)], final_norm=False, depth=[8, 16, 32])
     for alpha in (0.5, 1)
@@ -155,7 +167,10 @@ swept(
     (
         on_depth(
             "GPT-2's scaled initialisation",
-            "placement == 'pre' and final_norm == 'on' and init == 'gpt2-scaled'",
+            Models(
+                "placement == 'pre' and final_norm == 'on' and init == 'gpt2-scaled'",
+                "Pre-LN models with GPT-2's scaled initialisation and the final norm on",
+            ),
             EqualWithin(0, 0.1),
         ),
     ),
@@ -173,7 +188,7 @@ swept(
         on_depth("no final norm, branches times 1/√L", BRANCH["0.5"], EqualWithin(0, 0.1)),
         on_depth(
             "no final norm, plain branches",
-            "placement == 'pre' and final_norm == 'off' and init == 'xavier' and attention == 'softmax'",
+            WITHOUT_FINAL_NORM,
             EqualWithin(0, 0.1),
             "refuted",
         ),

@@ -11,6 +11,7 @@ from normlab.fits.intervals import Floats
 
 _GRADIENT = "grad_norm of role down in the last block"
 _NORMS = "norm in ('layernorm', 'rmsnorm') and kind != 'encoder-decoder'"
+_NORMS_WORDS = "(LayerNorm or RMSNorm, no encoder-decoder)"
 
 
 def gradient_on_stream(rows: pd.DataFrame) -> Sample:
@@ -95,7 +96,7 @@ def _final_norm(state: str, *, expected: Outcome) -> Regime:
     return Regime(
         name=f"final norm {state}",
         query=f"placement == 'pre' and {_NORMS} and final_norm == '{state}'",
-        models=f"Pre-LN models with the final norm {state}",
+        models=f"Pre-LN models {_NORMS_WORDS} with the final norm {state}",
         statistic=_ON_STREAM,
         rule=EqualWithin(target=-0.5, margin=0.1),
         expected=expected,
@@ -134,7 +135,7 @@ register_claim(
 _POST_AND_PRE = (
     f"((placement == 'post' and final_norm == 'off') or (placement == 'pre' and final_norm == 'on')) and {_NORMS}"
 )
-_BOTH = "Post-LN models without, and Pre-LN models with, a final norm"
+_BOTH = f"Post-LN models without, and Pre-LN models with, a final norm {_NORMS_WORDS}"
 
 register_claim(
     Claim(
@@ -151,7 +152,7 @@ register_claim(
             Regime(
                 name="against depth",
                 query=f"placement == 'post' and {_NORMS}",
-                models="Post-LN models",
+                models=f"Post-LN models {_NORMS_WORDS}",
                 statistic=Statistic(
                     estimator="slope of ln G, grad_norm of role down in block L, on ln L: least squares in each seed",
                     unit="log-log slope",

@@ -37,9 +37,10 @@ swept(
     _FAMILY,
     (
         regime("6 layers, within a factor of 3", _ratio(4), EqualWithin(0, float(np.log(3))), query=_SIX,
-               models="Pre-LN models of 6 blocks"),
-        regime("64 layers, within a factor of 3", _ratio(8), EqualWithin(0, float(np.log(3))), "refuted", among=FULL),
-        regime("64 layers, falling like 1/√q_ℓ", _LAW, EqualWithin(0, 0.1), "refuted", among=FULL),
+               models="Pre-LN models of 6 blocks with softmax attention, Xavier initialisation and the final norm on"),
+        regime("64 layers or more, within a factor of 3", _ratio(8), EqualWithin(0, float(np.log(3))), "refuted",
+               query=f"{FULL.query} and depth >= 64", models=f"{FULL.words}, of 64 blocks or more"),
+        regime("level, whatever the stream's scale", _LAW, EqualWithin(0, 0.1), "refuted", among=FULL),
     ),
     (grid(placement="pre", depth=[6, 64]),),
     statement="Within one Pre-LN model the gradients of all layers are of about the same size.",
@@ -51,16 +52,16 @@ swept(
 )  # fmt: skip
 
 
-def _rate() -> Statistic:
-    return Statistic(
-        f"slope of ln G_ℓ, grad_norm of role down, on ℓ, {_DEEPEST} of up to 16 blocks: positive where gradients decay "
-        f"toward the input", "nats a block", GRADIENT, profile("grad_norm", rate, first=1),
-    )  # fmt: skip
+_RATE: Final = Statistic(
+    f"slope of ln G_ℓ, grad_norm of role down, on ℓ, {_DEEPEST}: positive where gradients decay toward the input",
+    "nats a block", GRADIENT, profile("grad_norm", rate, first=1),
+)  # fmt: skip
 
 
 _SELF: Final = (
     "placement == 'post' and kind == 'decoder' and attention == 'softmax' and depth <= 16 and activation == '{}'"
 )
+_SELF_WORDS: Final = "Post-LN decoders of up to 16 blocks with softmax attention and {}"
 _CROSS: Final = "placement == '{}' and kind == 'encoder-decoder' and stack == 'decoder'"
 CROSS_GRID: Final = grid(
     placement=["post", "residual", "b2t"], kind="encoder-decoder", encoder_depth=8, depth=[4, 8, 16]
@@ -70,11 +71,11 @@ swept(
     "postln-grad-vanishes",
     _FAMILY,
     (
-        regime("self-attention, ReLU", _rate(), Above(0.1), "refuted", query=_SELF.format("relu"),
-               models="Post-LN decoders with ReLU"),
-        regime("self-attention, SwiGLU", _rate(), Above(0.1), "refuted", query=_SELF.format("swiglu"),
-               models="Post-LN decoders with SwiGLU"),
-        regime("with cross-attention, ReLU", _rate(), Above(0.1), query=_CROSS.format("post"),
+        regime("self-attention, ReLU", _RATE, Above(0.1), "refuted", query=_SELF.format("relu"),
+               models=_SELF_WORDS.format("ReLU")),
+        regime("self-attention, SwiGLU", _RATE, Above(0.1), "refuted", query=_SELF.format("swiglu"),
+               models=_SELF_WORDS.format("SwiGLU")),
+        regime("with cross-attention", _RATE, Above(0.1), query=_CROSS.format("post"),
                models="Post-LN encoder-decoders"),
     ),
     (grid(placement="post", depth=[8, 16], activation=["relu", "swiglu"]), CROSS_GRID),
@@ -90,8 +91,8 @@ swept(
     "xiong-decay-factor",
     _FAMILY,
     (
-        regime("self-attention, ReLU", _rate(), EqualWithin(float(np.log(1.5) / 2), 0.05), "refuted",
-               query=_SELF.format("relu"), models="Post-LN decoders with ReLU"),
+        regime("self-attention, ReLU", _RATE, EqualWithin(float(np.log(1.5) / 2), 0.05), "refuted",
+               query=_SELF.format("relu"), models=_SELF_WORDS.format("ReLU")),
     ),
     (grid(placement="post", depth=[8, 16]),),
     statement="In Post-LN gradients decay toward the input by a factor of √(2/3) a layer.",
@@ -120,7 +121,8 @@ swept(
             "refuted",
             query="(placement == 'mix-ln' or placement == 'pre') and depth == 32 and init == 'xavier' "
             "and attention == 'softmax' and final_norm == 'on'",
-            models="Mix-LN and Pre-LN models of 32 blocks",
+            models="Mix-LN and Pre-LN models of 32 blocks with softmax attention, Xavier initialisation and the final "
+            "norm on",
             compared=("placement",),
         ),
     ),
@@ -156,7 +158,7 @@ swept(
         regime("ResiDual, with cross-attention", _ENDS, Above(-0.1), query=_CROSS.format("residual"),
                models="ResiDual encoder-decoders"),
         regime("Post-LN, with cross-attention", _ENDS, Above(-0.1), "refuted", query=_CROSS.format("post"),
-               models="Post-LN encoder-decoders"),
+               models="Post-LN encoder-decoders", contrast=True),
     ),
     (CROSS_GRID,),
     statement="A second, unnormalized stream (ResiDual) keeps the first layers' gradients from vanishing with depth.",
@@ -223,7 +225,7 @@ swept(
                       with_overlap),
             Above(0.3),
             query=_SELF.format("relu"),
-            models="Post-LN decoders with ReLU",
+            models=_SELF_WORDS.format("ReLU"),
         ),
     ),
     (grid(placement="post", depth=[8, 16]),),

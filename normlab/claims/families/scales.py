@@ -8,7 +8,7 @@ import pandas as pd
 from normlab.claims.building import regime, swept
 from normlab.claims.claim import Gap, Sample, Statistic
 from normlab.claims.exactness import AtMost
-from normlab.claims.families.growth import FULL, LADDER, NONE, grid
+from normlab.claims.families.growth import FULL, LADDER, NONE, WITHOUT_FINAL_NORM, grid
 from normlab.claims.families.norms import A, B
 from normlab.claims.over_depth import over_depth, whole_numbers
 from normlab.claims.profiles import STREAM, deepest, log_slope, misfit, over_layers, profile
@@ -101,8 +101,8 @@ swept(
     _FAMILY,
     (
         regime("Post-LN", _unit("stream"), AtMost(1e-3), query="placement == 'post' and kind == 'decoder'",
-               models="Post-LN models"),
-        regime("Pre-LN", _unit("stream"), AtMost(1e-3), "refuted", among=FULL),
+               models="Post-LN decoders"),
+        regime("Pre-LN", _unit("stream"), AtMost(1e-3), "refuted", among=FULL, contrast=True),
     ),
     (grid(placement=["post", "pre"], depth=64),),
     statement="A norm after the add keeps the stream itself at a fixed scale.",
@@ -141,8 +141,8 @@ swept(
             _head("quantity == 'mean_square' and site == 'stream' and sublayer == 'mlp' and layer == depth"),
             EqualWithin(0, 0.02),
             "refuted",
-            query="placement == 'pre' and final_norm == 'off' and init == 'xavier' and attention == 'softmax'",
-            models="Pre-LN models without a final norm",
+            among=WITHOUT_FINAL_NORM,
+            contrast=True,
         ),
     ),
     (grid(placement="pre", final_norm=[True, False], depth=LADDER),),
@@ -181,8 +181,14 @@ def turned(rows: pd.DataFrame) -> Sample:
 
 
 def over_layers_signed(deep: pd.DataFrame) -> Floats:
-    """Return alignment against the block, one row a seed, whatever its sign."""
+    """Return alignment against the block, one row a seed, whatever its sign.
+
+    Raises:
+        Gap: the table has none.
+    """
     rows = deep[deep["quantity"] == "alignment"]
+    if rows.empty:
+        raise Gap("the table has no alignment of the blocks")
     wide = rows.pivot(index="model_seed", columns="layer", values="value")
     return np.asarray(wide.to_numpy(dtype=np.float64))
 
@@ -199,8 +205,9 @@ swept(
         regime("update ratio, without attention", _UPDATE_SLOPE, Below(-0.2), among=NONE),
         regime("update ratio, full block", _UPDATE_SLOPE, Below(-0.2), among=FULL),
         regime("1 − cos, full block", _TURN_SLOPE, Below(-0.4), among=FULL),
-        regime("update ratio, Post-LN", _UPDATE_SLOPE, Below(-0.2), "refuted",
-               query="placement == 'post' and kind == 'decoder' and activation == 'relu'", models="Post-LN models"),
+        regime("update ratio, Post-LN with ReLU", _UPDATE_SLOPE, Below(-0.2), "refuted",
+               query="placement == 'post' and kind == 'decoder' and activation == 'relu'",
+               models="Post-LN decoders with ReLU"),
     ),
     (grid(placement="pre", attention=["none", "softmax"], depth=64), grid(placement="post", depth=LADDER)),
     statement="The later a layer, the less it changes the stream: late layers come close to the identity.",
@@ -237,8 +244,10 @@ swept(
     "rank-collapse",
     _FAMILY,
     (
-        regime("Post-LN", _COLLAPSE, Below(0), query="placement == 'post' and kind == 'decoder' and depth <= 16 "
-               "and attention == 'softmax' and activation == 'relu'", models="Post-LN models of up to 16 blocks"),
+        regime("Post-LN with ReLU, up to 16 blocks", _COLLAPSE, Below(0),
+               query="placement == 'post' and kind == 'decoder' and depth <= 16 "
+               "and attention == 'softmax' and activation == 'relu'", models="Post-LN decoders of up to 16 blocks with "
+               "softmax attention and ReLU"),
         regime("Pre-LN", _COLLAPSE, Below(0), "refuted", among=FULL),
     ),
     (grid(placement=["post", "pre"], depth=LADDER),),

@@ -11,8 +11,10 @@ _FAMILY: Final = "one step"
 _STEP: Final = "slope on ln L of ln of rms(F(θ − η g) − F(θ))/η for small η, F the features"
 
 
-def _step(name: str, key: str, rule: Rule, expected: Outcome = "supported", words: str = _STEP) -> Regime:
-    return regime(name, trend(key, words), rule, expected)
+def _step(
+    name: str, key: str, rule: Rule, expected: Outcome = "supported", words: str = _STEP, *, contrast: bool = False
+) -> Regime:
+    return regime(name, trend(key, words), rule, expected, contrast=contrast)
 
 
 for _id, _key, _name, _statement, _source, _right in (
@@ -63,8 +65,8 @@ exact(
     "steps.one_step",
     (
         _step("Post-LN", "sgd-post", Above(0.3)),
-        _step("Pre-LN", "sgd-pre", Above(0.3)),
-        _step("DeepNorm", "sgd-deepnorm", Above(0.3), "refuted"),
+        _step("Pre-LN", "sgd-pre", Above(0.3), contrast=True),
+        _step("DeepNorm", "sgd-deepnorm", Above(0.3), "refuted", contrast=True),
     ),
     statement="In Post-LN the change of the function in a first step grows with depth.",
     source="Wang et al. 2022 (DeepNet), arXiv 2203.00555",

@@ -52,7 +52,7 @@ register_claim(
             Regime(
                 name="without attention",
                 query=f"{_PRE} and attention == 'none'",
-                models="Pre-LN models without attention",
+                models="Pre-LN models (LayerNorm or RMSNorm, no encoder-decoder) without attention",
                 statistic=_STATISTIC,
                 rule=ZeroWithin(margin=0.15),
                 expected="supported",
@@ -60,7 +60,7 @@ register_claim(
             Regime(
                 name="full block",
                 query=f"{_PRE} and attention != 'none' and tokens >= 64",
-                models="Pre-LN models with attention on at least 64 tokens",
+                models="Pre-LN models (LayerNorm or RMSNorm, no encoder-decoder) with attention on at least 64 tokens",
                 statistic=_STATISTIC,
                 rule=ZeroWithin(margin=0.15),
                 expected="refuted",

@@ -100,6 +100,7 @@ exact(
             trend("turned-post", "slope on ln L of ln(1 − cos(x_0, x_L)), mean over tokens, RMSNorm"),
             EqualWithin(-0.5, 0.15),
             "refuted",
+            contrast=True,
         ),
     ),
     statement="A DeepNorm stack starts closer to the identity the deeper it is: its stream turns by an angle whose "
