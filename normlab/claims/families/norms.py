@@ -6,9 +6,9 @@ from normlab.claims.building import computation, exact, identity, number, regime
 from normlab.claims.claim import Claim, Design, register_claim
 from normlab.claims.exactness import AtLeast, AtMost
 
-A: Final = "an exposition of LayerNorm and RMSNorm (A)"
-B: Final = "an exposition of norms in transformers (B)"
-C: Final = "a survey of norms from BatchNorm to RMSNorm (C)"
+A: Final = "an exposition of LayerNorm and RMSNorm"
+B: Final = "an exposition of norms in transformers"
+C: Final = "a survey of norms from BatchNorm to RMSNorm"
 _FAMILY: Final = "exact: norms"
 
 _EXAMPLES = (
