@@ -1,13 +1,13 @@
 import inspect
 from importlib import import_module
-from pkgutil import walk_packages
+from pkgutil import iter_modules
 
 import pytest
 
 import normlab
 
 FUNCTIONS = [name for name in normlab.__all__ if inspect.isroutine(getattr(normlab, name))]
-SUBPACKAGES = sorted(module.name for module in walk_packages(normlab.__path__))
+SUBPACKAGES = sorted(module.name for module in iter_modules(normlab.__path__))
 
 
 @pytest.mark.parametrize("name", normlab.__all__)
