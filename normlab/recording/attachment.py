@@ -4,16 +4,24 @@ The hooks are torch's process-wide ones and look modules up by identity. So a de
 model that is being recorded carries none, and nothing is left on the model whatever happens. A module
 that has forward hooks of its own, which may replace its result, is read by a hook that is put behind
 them for the length of one call.
+
+What other threads run is not seen: only the thread that attached, and those in which autograd repeats its
+checkpointed modules.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import get_ident
 from typing import Any, Final, NamedTuple
 
 from torch import nn
+from torch.nn.modules import module as torch_module
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
+
+from normlab.recording.compiled import Eager
+from normlab.recording.tensors import recomputing
 
 Ran = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
 
@@ -44,6 +52,12 @@ def unseen() -> Iterator[None]:
         _UNSEEN.reset(token)
 
 
+def take_off(handle: RemovableHandle) -> None:
+    """Remove a hook, and what torch keeps of a process-wide one that took keywords."""
+    handle.remove()
+    torch_module._global_forward_hooks_with_kwargs.pop(handle.id, None)
+
+
 class Attachment:
     """Says when a model starts and ends, and when some of its modules have run.
 
@@ -58,10 +72,17 @@ class Attachment:
         self._behind: dict[int, list[RemovableHandle]] = {}
         self._done: nn.Module | None = None
         self._calls: Calls | None = None
+        self._eager = Eager()
+        self._thread = 0
 
     def attach(self, calls: Calls) -> None:
-        """Start calling."""
-        self._calls = calls
+        """Start calling.
+
+        Raises:
+            RecordingError: compiled code is running, which runs past hooks.
+        """
+        self._eager.check()
+        self._calls, self._thread = calls, get_ident()
         if not self._handles:
             self._handles = [
                 register_module_forward_pre_hook(self._before),
@@ -72,24 +93,33 @@ class Attachment:
     def detach(self) -> None:
         """Stop calling, and let go of who was called: they hold this in turn."""
         for handle in (*self._handles, *(handle for handles in self._behind.values() for handle in handles)):
-            handle.remove()
+            take_off(handle)
         self._handles, self._behind, self._done, self._calls = [], {}, None, None
+        self._eager.leave()
 
     def _before(self, module: nn.Module, args: Any) -> None:
-        if _UNSEEN.get() or self._calls is None:
+        if _UNSEEN.get() or self._elsewhere() or self._calls is None:
             return
+        if not self._eager.forced:
+            self._eager.check()
         if module is self._model:
             self._calls.starts()
         if module._forward_hooks and id(module) in self._modules:
             handle = module.register_forward_hook(self._last, with_kwargs=True)
             self._behind.setdefault(id(module), []).append(handle)
 
-    def _after(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+    def _after(self, module: nn.Module, args: Any, *rest: Any) -> None:
+        # While hooks come and go, torch may call those of other threads without keywords.
+        if self._elsewhere() or len(rest) < 2:
+            return
+        kwargs, result = rest
         if id(module) in self._modules and not self._behind.get(id(module)) and not _UNSEEN.get():
             self._tell(module, args, kwargs, result)
         self._done = module
 
     def _over(self, module: nn.Module, args: Any, result: Any) -> None:
+        if self._elsewhere():
+            return
         # This one is called after an exception too, and then it alone.
         failed, self._done = self._done is not module, None
         if failed and self._behind.get(id(module)):
@@ -97,9 +127,15 @@ class Attachment:
         if module is self._model and self._calls is not None and not _UNSEEN.get():
             self._calls.ended(failed)
 
-    def _last(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
-        self._behind[id(module)].pop().remove()
-        self._tell(module, args, kwargs, result)
+    def _last(self, module: nn.Module, args: Any, *rest: Any) -> None:
+        if not self._elsewhere():
+            self._behind[id(module)].pop().remove()
+            kwargs, result = rest
+            self._tell(module, args, kwargs, result)
+
+    def _elsewhere(self) -> bool:
+        """Whether this is a thread that nobody asked to record."""
+        return get_ident() != self._thread and not recomputing()
 
     def _tell(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
         if self._calls is not None:

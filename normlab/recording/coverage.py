@@ -1,8 +1,10 @@
 """What was expected and what was observed."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import pandas as pd
+from torch import Tensor
 
 from normlab.recording.observer import SEVERAL_BACKWARD, Observer
 from normlab.recording.plan import Address
@@ -10,6 +12,10 @@ from normlab.recording.state import Expected, State, StepState
 from normlab.recording.watches import Slot, Watches
 
 _COLUMNS = ("stack", "layer", "sublayer", "site", "role", "name", "expected", "observed", "status")
+
+
+#: Why a module has no values whose parameters took part.
+BYPASSED: Final = "not reached: the module was not called, though something else uses its parameters"
 
 
 def missing_of(watches: Watches, observer: Observer) -> dict[Expected, str]:
@@ -27,8 +33,14 @@ def missing_of(watches: Watches, observer: Observer) -> dict[Expected, str]:
 def _silent(slot: Slot, watches: Watches, observer: Observer) -> str:
     """Say why a slot has neither a value nor a reason of its own."""
     if watches.identity(slot.port) not in observer.ran:
-        return "not reached: the module was not called"
+        used = any(_moved(parameter) for parameter in watches.module(slot.port).parameters())
+        return BYPASSED if used else "not reached: the module was not called"
     return "no gradient" if slot.kind == "gradient" else "not observed"
+
+
+def _moved(parameter: Tensor) -> bool:
+    gradient = parameter.grad
+    return gradient is not None and bool((gradient.coalesce().values() if gradient.is_sparse else gradient).any())
 
 
 def unobserved(state: StepState) -> list[str]:

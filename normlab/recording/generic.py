@@ -1,4 +1,4 @@
-"""The site plan of a model that nobody has described: what its leaf modules give, and every parameter by name."""
+"""The site plan of a model that nobody has described: what its modules give, and every parameter by name."""
 
 from torch import nn
 
@@ -6,14 +6,16 @@ from normlab.recording.plan import Address, Observed, Parameter, Port, SitePlan
 
 
 def generic_plan(model: nn.Module) -> SitePlan:
-    """Return the plan that observes the output of every module without children.
+    """Return the plan that observes the output of every module without children or with parameters of its own.
 
-    A module that stands in several places is observed once, under the names of all of them; so is a
+    Some modules of the second kind, such as torch's attention, use the parameters of their children past them, so
+    that those never run. A result that is not one tensor has rows for each tensor in it, with the way to it in
+    brackets. A module that stands in several places is observed once, under the names of all of them; so is a
     parameter.
     """
     places: dict[int, list[str]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
-        if not any(module.children()):
+        if not any(module.children()) or any(True for _ in module.parameters(recurse=False)):
             places.setdefault(id(module), []).append(path)
     owners: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):

@@ -1,4 +1,4 @@
-"""The books of one step: token moments wait here, become sums in batches, and are added up by entry."""
+"""The books of one step: sums by entry. Token moments wait here, and become sums in batches."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from normlab.recording.sums import Sums, activation_sums, gradient_sums, pair_sums
+from normlab.recording.sums import Sums, activation_sums, gradient_sums, pair_sums, unscaled
 from normlab.recording.tokens import PairMoments, TokenMoments
 
 #: Moments that wait before they are turned into sums together: enough to spread the cost of small tensor
@@ -40,10 +40,10 @@ class Record:
 
     __slots__ = ("bookings", "moments", "sums")
 
-    def __init__(self, moments: Moments) -> None:
+    def __init__(self, moments: Moments | None, sums: Sums | None = None) -> None:
         self.moments: Any = moments
         self.bookings: list[Booking] = []
-        self.sums: Sums | None = None
+        self.sums = sums
 
 
 class Ledger:
@@ -55,6 +55,7 @@ class Ledger:
 
     def __init__(self, loss_scale: float) -> None:
         self.totals: dict[Entry, Sums] = {}
+        self._loss_scale = loss_scale
         self._marked: dict[Entry, Sums] = {}
         self._waiting: dict[tuple[Any, ...], list[Record]] = {}
         self._count = 0
@@ -65,17 +66,27 @@ class Ledger:
             "loss": _loss_sums,
         }
 
-    def activation(self, moments: TokenMoments) -> Record:
-        """Take in the moments of an activation."""
-        return self._keep(moments, ("activation", *_shape(moments)))
+    def activation(self, moments: Sums | TokenMoments) -> Record:
+        """Take in an activation."""
+        return (
+            Record(None, moments)
+            if isinstance(moments, Sums)
+            else self._keep(moments, ("activation", *_shape(moments)))
+        )
 
-    def gradient(self, moments: TokenMoments) -> Record:
-        """Take in the moments of a gradient."""
+    def gradient(self, moments: Sums | TokenMoments) -> Record:
+        """Take in a gradient."""
+        if isinstance(moments, Sums):
+            return Record(None, unscaled(moments, self._loss_scale))
         return self._keep(moments, ("gradient", *_shape(moments)))
 
-    def pair(self, moments: PairMoments) -> Record:
-        """Take in the moments of a residual sum."""
-        return self._keep(moments, ("pair", *_shape(moments.update)))
+    def pair(self, moments: Sums | PairMoments) -> Record:
+        """Take in a residual sum."""
+        return (
+            Record(None, moments)
+            if isinstance(moments, Sums)
+            else self._keep(moments, ("pair", *_shape(moments.update)))
+        )
 
     def loss(self, value: Tensor) -> Record:
         """Take in the value of a loss."""

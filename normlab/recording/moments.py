@@ -1,38 +1,43 @@
-"""The moments of a tensor's tokens, on the fast path where its result holds."""
+"""A tensor in numbers: its sums by compiled code where that takes it, else the moments of its tokens by torch."""
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from normlab.recording.careful import careful_activation, careful_gradient, careful_pair
 from normlab.recording.fast import comparable, fast_activation, fast_gradient, fast_pair
+from normlab.recording.native import native_activation, native_gradient, native_pair
+from normlab.recording.on_device import device_activation, device_gradient, device_pair
+from normlab.recording.sums import Sums
 from normlab.recording.tokens import PairMoments, TokenMoments, Wanted
 
 
 def activation_moments(
     x: Float[Tensor, "sequence token feature"], keep: Bool[Tensor, "sequence token"] | None, wanted: Wanted
-) -> TokenMoments:
-    """Return the centred moments of every token of an activation.
+) -> Sums | TokenMoments:
+    """Return the sums of an activation, or the centred moments of every token.
 
     Args:
         x: the tensor, of any floating-point dtype and any strides.
         keep: which tokens count; all unless given.
         wanted: which numbers to compute.
     """
-    fast = fast_activation(x, keep, wanted) if _on_host(x) else None
-    return careful_activation(x, keep) if fast is None else fast
+    sums = native_activation(x, keep, wanted)
+    return _activation_moments(x, keep, wanted) if sums is None else sums
 
 
 def gradient_moments(
     g: Float[Tensor, "sequence token feature"], keep: Bool[Tensor, "sequence token"] | None, wanted: Wanted
-) -> TokenMoments:
-    """Return the sum of squares of every token of a gradient, and the sums over sequences.
+) -> Sums | TokenMoments:
+    """Return the sums of a gradient, or the norm of every token and the sums over sequences.
 
     Args:
         g: the tensor, of any floating-point dtype and any strides.
         keep: which tokens count; all unless given.
         wanted: which numbers to compute.
     """
-    fast = fast_gradient(g, keep, wanted) if _on_host(g) else None
+    if (sums := native_gradient(g, keep)) is not None:
+        return sums
+    fast = fast_gradient(g, keep, wanted) if _on_host(g) else device_gradient(g, keep, wanted)
     return careful_gradient(g, keep) if fast is None else fast
 
 
@@ -40,21 +45,32 @@ def pair_moments(
     update: Float[Tensor, "sequence token feature"],
     skip: Float[Tensor, "sequence token feature"],
     total: Float[Tensor, "sequence token feature"] | None,
-    moments: tuple[TokenMoments, TokenMoments],
+    keep: Bool[Tensor, "sequence token"] | None,
+    known: tuple[TokenMoments | None, TokenMoments | None],
     wanted: Wanted,
-) -> PairMoments:
-    """Return what the tokens of a residual sum contribute.
+) -> Sums | PairMoments:
+    """Return the sums of a residual sum, or what its tokens contribute.
 
     Args:
         update: u, what is added.
         skip: s, what it is added to.
         total: the sum as it was stored, where there is one.
-        moments: those of update and skip.
+        keep: which tokens count; all unless given.
+        known: moments of update and skip, if they have been computed.
         wanted: which numbers to compute.
     """
-    fast = fast_pair(update, skip, total, wanted) if comparable(*moments) else None
-    product, lost = careful_pair(update, skip, total) if fast is None else fast
-    return PairMoments(*moments, product, lost, total is not None)
+    if (sums := native_pair(update, skip, total, keep)) is not None:
+        return sums
+    terms = zip((update, skip), known, strict=True)
+    one, two = (_activation_moments(term, keep, wanted) if has is None else has for term, has in terms)
+    both = fast_pair(update, skip, total, wanted) if comparable(one, two) else device_pair(update, skip, total)
+    product, lost = careful_pair(update, skip, total) if both is None else both
+    return PairMoments(one, two, product, lost, total is not None)
+
+
+def _activation_moments(x: Tensor, keep: Tensor | None, wanted: Wanted) -> TokenMoments:
+    fast = fast_activation(x, keep, wanted) if _on_host(x) else device_activation(x, keep, wanted)
+    return careful_activation(x, keep) if fast is None else fast
 
 
 def _on_host(x: Tensor) -> bool:

@@ -11,11 +11,12 @@ from normlab.errors import RecordingError
 from normlab.recording.fast import exact_products
 from normlab.recording.ledger import Booking, Entry, Ledger, Record
 from normlab.recording.moments import activation_moments, gradient_moments, pair_moments
+from normlab.recording.native import library
 from normlab.recording.plan import Port, Residual
 from normlab.recording.scores import scores_sums
-from normlab.recording.tensors import Seen, arranged, by_head, dtype_name, quiet, recomputing, select
+from normlab.recording.tensors import Seen, arranged, by_head, dtype_name, quiet, recomputing, select, tensors_in
 from normlab.recording.tokens import Wanted, as_sequences
-from normlab.recording.watches import Place, PortWatch, Watch, Watches, place
+from normlab.recording.watches import Place, PortWatch, Watch, Watches, place, together
 
 #: Why a gradient has no value although it was there.
 SEVERAL_BACKWARD: Final = "several backward passes through one forward pass"
@@ -139,7 +140,8 @@ class Observer:
 
     def _forget(self) -> None:
         with quiet():
-            self.wanted = replace(self.wanted, products=exact_products())
+            # Products are torch's way alone.
+            self.wanted = replace(self.wanted, products=library() is None and exact_products())
         self._awaited = set()
         self._calls, self._found, self._remembered, self._last_gradient = {}, {}, {}, None
         # Handles of graphs that are gone need no removal.
@@ -168,6 +170,8 @@ class Observer:
             ran = args, kwargs, result
             values: dict[Place, Any] = {}
             for where, port in watch.ports.items():
+                if port.port.call is not None and port.port.call != call:
+                    continue
                 source = select(port.port.side, port.port.path, *ran)
                 values[where] = self._with_others(source, port.port)
                 self._observe(values[where], source, port, call, again)
@@ -193,6 +197,8 @@ class Observer:
         return value
 
     def _observe(self, value: object, source: Any, port: PortWatch, call: int, again: bool) -> None:
+        if not port.planned and not isinstance(value, Tensor):
+            value = self._alone(value, port, call, again)
         if problem := self._problem(value, port):
             self.reasons |= {slot: problem for slot in (*port.forward, *port.backward)}
             return
@@ -207,6 +213,13 @@ class Observer:
             return
         # A sum's gradient is that of each of its terms.
         self._await(source, port, call, again)
+
+    def _alone(self, value: object, port: PortWatch, call: int, again: bool) -> object:
+        """Observe each tensor of a container for itself, and return nothing else to observe if there were any."""
+        parts = [(path, part) for path, part in tensors_in(value) if part.is_floating_point()]
+        for path, part in parts:
+            self._observe(part, part, self.watches.part(port, path), call, again)
+        return None if parts else value
 
     def _await(self, source: Tensor, port: PortWatch, call: int, again: bool) -> None:
         if not source.requires_grad:
@@ -226,7 +239,7 @@ class Observer:
             if base is not None and base.requires_grad and base.numel() == source.numel() and base.is_contiguous():
                 # An in-place change of a view takes its hooks out of the graph; those of its base stay.
                 self._handles.append(base.register_hook(partial(found.awaiting.through_base, source.shape)))
-        found.awaiting.bookings.append(Booking(slots, call, dtype_name(source)))
+        found.awaiting.bookings.append(Booking(slots, port.number(call), dtype_name(source)))
 
     def _take_tokens(self, value: Tensor, port: PortWatch) -> None:
         if value.dim() == 3 and port.port.layout != "flat" and port.planned:
@@ -253,7 +266,7 @@ class Observer:
 
     def _reduce(self, x: Tensor, port: PortWatch, found: Found, call: int) -> None:
         assert self.ledger is not None
-        booking = Booking(port.forward, call, dtype_name(x))
+        booking = Booking(port.forward, port.number(call), dtype_name(x))
         for head, part in by_head(x, port.heads):
             record = found.record if head is None else None
             if record is None:
@@ -265,6 +278,8 @@ class Observer:
     def _relate(self, watch: Watch, values: dict[Place, Any], call: int, ran: tuple[Any, Any, Any]) -> None:
         assert self.ledger is not None
         for slot, residual in watch.residuals:
+            if residual.last.call not in (None, call):
+                continue
             if problem := self._compare(slot, residual, values, call):
                 self.reasons[slot] = problem
         for slot, scores in watch.scores:
@@ -290,13 +305,14 @@ class Observer:
         stored = None if residual.total is None else self._sequences(total, residual.total).detach()
         if not terms[0].shape == terms[1].shape or (stored is not None and stored.shape != terms[0].shape):
             return "update, skip and sum differ in shape"
-        moments = pair_moments(*terms, stored, (one.moments, two.moments), self.wanted)
-        self.ledger.book(self.ledger.pair(moments), Booking((slot,), call, dtype_name(update)))
+        moments = pair_moments(*terms, stored, self.mask, (one.moments, two.moments), self.wanted)
+        number = call if last.call is None else 0
+        self.ledger.book(self.ledger.pair(moments), Booking((slot,), number, dtype_name(update)))
         return ""
 
     def _value(self, port: Port, last: Port, values: dict[Place, Any]) -> Tensor | None:
         """Return a tensor of a residual sum as it was when it was seen, or ``None``."""
-        if port.module == last.module:
+        if together(port, last):
             value = values[place(port)]
             return value if isinstance(value, Tensor) else None
         return self._recalled(port)

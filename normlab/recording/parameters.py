@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normlab.errors import RecordingError, suggest
+from normlab.recording.native import native_squares
 from normlab.recording.plan import Address, Parameter
 from normlab.recording.runs import RUN, part_of, run_norms
 
@@ -128,6 +129,18 @@ def _values(gradient: Tensor) -> Tensor:
 
 
 def _sizes(tensors: Sequence[Tensor]) -> list[Size]:
+    """Return the size of each tensor."""
+    sizes = {
+        index: Size(tensor.numel(), float(squares), 0)
+        for index, (tensor, squares) in enumerate(zip(tensors, native_squares(tensors), strict=True))
+        if squares >= 0
+    }
+    rest = [index for index in range(len(tensors)) if index not in sizes]
+    sizes |= zip(rest, _sizes_by_runs([tensors[index] for index in rest]), strict=True)
+    return [sizes[index] for index in range(len(tensors))]
+
+
+def _sizes_by_runs(tensors: Sequence[Tensor]) -> list[Size]:
     """Return the size of each tensor; norms of short runs are squared and added in float64."""
     if not tensors:
         return []

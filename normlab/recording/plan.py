@@ -45,6 +45,8 @@ class Port:
         layout: the order of its first axes. A flat tensor has the sequences of the last tensor before it
             that is not flat.
         plus: ports whose tensors, seen earlier in the same pass, are added to it: for what no module shows.
+        call: for a module that runs several times in a pass, as a shared block does, which of its calls, from 0; all
+            of them, each with rows of its own, unless given.
     """
 
     module: str
@@ -52,6 +54,7 @@ class Port:
     path: tuple[int | str, ...] = ()
     layout: Layout = "sequences first"
     plus: tuple["Port", ...] = ()
+    call: int | None = None
 
 
 @dataclass(frozen=True)

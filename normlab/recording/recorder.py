@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from normlab.errors import RecordingError
 from normlab.recording.attachment import Attachment, Calls
+from normlab.recording.compiled import through_wrappers, uncompiled
 from normlab.recording.coverage import coverage_of, missing_of, unobserved
 from normlab.recording.ledger import Ledger
 from normlab.recording.observer import SEVERAL_BACKWARD, Observer
@@ -51,6 +52,9 @@ def record(
             model.loss(tokens, targets).backward()
         table = recorder.table()
 
+    A model that is compiled, as a whole or in parts, runs uncompiled inside the block, as any compiled code
+    of the process does: compiled code runs past hooks. Its numbers are those of the code as it is written.
+
     Tensors are reduced while the model runs and none is kept. Several forward and backward passes are
     micro-batches of one step, and merge as if all their tokens had been one batch. No bit of the model's
     outputs and gradients changes (:func:`check_transparent`). In a training loop call
@@ -58,8 +62,8 @@ def record(
 
     Args:
         model: a model of the zoo or of transformers, whose residual streams are known or found (see
-            :func:`normlab.discover`), or any module: then the output of every module without children and
-            every parameter are recorded by name.
+            :func:`normlab.discover`), or any module: then the output of every module without children or
+            with parameters of its own, and every parameter, are recorded by name.
         mask: bool, True where a token is real; the others count nowhere.
         loss_scale: what the loss was multiplied by before the backward pass; gradients are divided by it.
         sites: names from ``SITES``, those of gradients too; or a plan of your own. The default ones
@@ -95,8 +99,9 @@ class Recorder:
         strict: bool,
     ) -> None:
         check_arguments(loss_scale, every)
+        model = uncompiled(model)
         own = sites if isinstance(sites, SitePlan) else None
-        self.plan = own or plan_of(model)
+        self.plan = through_wrappers(own or plan_of(model), model)
         self._selection = select(self.plan, sites if own is None else None, quantities)  # type: ignore[arg-type]
         self._watches = Watches(model, self.plan, self._selection)
         self._observer = Observer(self._watches, self._selection.wanted, checked_mask(mask))
@@ -104,7 +109,7 @@ class Recorder:
         self._model, self._loss_scale, self._every, self._strict = model, loss_scale, every, strict
         self._step, self._stepped, self._used, self._fresh = 0, False, False, True
         self._steps: dict[int, StepState] = {}
-        self._anything, self._graph, self._warned = False, False, False
+        self._anything, self._ran, self._graph, self._warned = False, False, False, False
         self._parameters: dict[str, Tensor] = {}
         self._versions: list[int] = []
 
@@ -145,7 +150,7 @@ class Recorder:
             for step, state in self._steps.items():
                 refuse_unobserved(unobserved(state), step)
         elif kind is None and self._watches.by_module and not self._anything:
-            warn_of_nothing()
+            warn_of_nothing(ran=self._ran)
 
     def step(self) -> None:
         """End a step of a training loop: gradients of parameters are read now.
@@ -202,6 +207,7 @@ class Recorder:
     def _pass_starts(self) -> None:
         if recomputing():
             return
+        self._ran = True
         if self._versions:
             refuse_changed(self._parameters, self._versions)
         self._observer.start_pass()

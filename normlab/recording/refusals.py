@@ -71,11 +71,18 @@ def warn_if_cleared(model: nn.Module) -> bool:
     return cleared
 
 
-def warn_of_nothing() -> None:
-    """Warn that a block is over and nothing ran in it."""
-    warnings.warn(
-        "nothing of the model ran inside the with block, so the table has no values of its sites: "
-        "run the very model that was given to record() there",
-        RecordingWarning,
-        stacklevel=3,
+def warn_of_nothing(*, ran: bool) -> None:
+    """Warn that a block is over and none of the modules that were to be observed was called.
+
+    Args:
+        ran: whether the model itself was.
+    """
+    what = (
+        "the model ran, but none of the modules that were to be observed: it calls none of them, or a fused or "
+        "scripted kernel does their work past them (torch.backends.mha.set_fastpath_enabled(False) keeps torch's "
+        "own transformer layers from that)"
+        if ran
+        else "nothing of the model ran inside the with block, so the table has no values of its sites: "
+        "run the very model that was given to record() there"
     )
+    warnings.warn(what, RecordingWarning, stacklevel=3)

@@ -7,10 +7,11 @@ from typing import Final
 from normlab.errors import unknown_name
 from normlab.recording.plan import SitePlan
 from normlab.recording.tokens import Wanted
-from normlab.vocabulary import QUANTITIES, SITES
+from normlab.vocabulary import COMPARED, INSPECTED, QUANTITIES, SITES
 
-#: Quantities that a recorder can give: the others need Jacobian products.
-RECORDED: Final = tuple(name for name in QUANTITIES if name not in ("apjn", "singular_value", "lyapunov"))
+#: Quantities that a recorder can give: the others need Jacobian products, or the tensors themselves.
+_NOT_RECORDED: Final = ("apjn", "singular_value", "lyapunov", *(quantity.name for quantity in (*INSPECTED, *COMPARED)))
+RECORDED: Final = tuple(name for name in QUANTITIES if name not in _NOT_RECORDED)
 
 
 @dataclass(frozen=True)

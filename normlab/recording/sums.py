@@ -129,6 +129,15 @@ def gradient_sums(batch: Sequence[TokenMoments], loss_scale: float) -> list[Sums
     return [Sums("gradient", row, peak) for row, peak in zip(values, largest, strict=True)]
 
 
+def unscaled(gradient: Sums, loss_scale: float) -> Sums:
+    """Return the sums of a gradient divided by the loss scale."""
+    if loss_scale == 1:
+        return gradient
+    counts, squares = gradient.values[:2], gradient.values[2:]
+    values = np.concatenate([counts, squares / loss_scale / loss_scale])
+    return Sums("gradient", values, gradient.largest / abs(loss_scale))
+
+
 def pair_sums(batch: Sequence[PairMoments]) -> list[Sums]:
     """Return the sums of residual sums of one shape."""
     width = batch[0].update.width
@@ -161,7 +170,12 @@ def _squared_sums(batch: Sequence[TokenMoments]) -> Tensor:
 
 
 def _nonfinite(batch: Sequence[TokenMoments]) -> np.ndarray:
-    return np.array([float(moments.nonfinite) for moments in batch])
+    counts = [moments.nonfinite for moments in batch]
+    on_device = [count for count in counts if isinstance(count, Tensor)]
+    if len(on_device) == len(counts):
+        # One copy to the host for all of them.
+        return torch.stack(on_device).double().cpu().numpy()
+    return np.array([float(count) for count in counts])
 
 
 def _largest(batch: Sequence[TokenMoments]) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Reading tensors out of a running module without disturbing it."""
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Final
 
@@ -49,11 +49,31 @@ def select(side: str, path: Sequence[int | str], args: tuple[Any, ...], kwargs: 
 
 def _inside(value: Any, path: Sequence[int | str]) -> Any:
     for step in path:
+        if isinstance(value, Tensor):
+            # The same module may give a tensor in one version of a library and a tuple of it in another.
+            value = value if step == 0 else None
+            continue
         try:
             value = value[step]
         except (KeyError, IndexError, TypeError):
             value = getattr(value, step, None) if isinstance(step, str) else None
     return value
+
+
+def tensors_in(value: Any, path: tuple[int | str, ...] = ()) -> Iterator[tuple[tuple[int | str, ...], Tensor]]:
+    """Yield every tensor in nested containers and dataclasses, with the way to it."""
+    if isinstance(value, Tensor):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if isinstance(key, int | str):
+                yield from tensors_in(item, (*path, key))
+    elif isinstance(value, tuple | list):
+        for place, item in enumerate(value):
+            yield from tensors_in(item, (*path, place))
+    elif hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+        for name in value.__dataclass_fields__:
+            yield from tensors_in(getattr(value, name, None), (*path, name))
 
 
 def arranged(x: Tensor, layout: Layout, tokens: tuple[int, int]) -> Tensor:

@@ -1,7 +1,7 @@
 """A plan made ready for a model: for each module, which tensors to look at and where they are booked."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from torch import nn
@@ -11,8 +11,8 @@ from normlab.recording.plan import Address, Observed, Port, Residual, Scores, Si
 from normlab.recording.selection import Selection
 from normlab.recording.sums import Kind
 
-#: A port without its module: side, path, and what is added to it.
-Place: TypeAlias = tuple[str, tuple[int | str, ...], tuple[Port, ...]]
+#: A port without its module: side, path, what is added to it, and the module's call.
+Place: TypeAlias = tuple[str, tuple[int | str, ...], tuple[Port, ...], int | None]
 
 
 class Slot(NamedTuple):
@@ -43,6 +43,7 @@ class PortWatch:
         reduced: whether the tensor is reduced although no slot asks for it, because a pair needs it.
         remembered: how many sums with tensors of other modules need it later.
         planned: whether it has tokens by a plan, so that a mask must fit it.
+        parts: where the module gives a container, its tensors that have been seen.
     """
 
     port: Port
@@ -52,6 +53,11 @@ class PortWatch:
     reduced: bool = False
     remembered: int = 0
     planned: bool = True
+    parts: dict[tuple[int | str, ...], "PortWatch"] = field(default_factory=dict)
+
+    def number(self, call: int) -> int:
+        """Return the number of a call that rows have: one call alone has none."""
+        return call if self.port.call is None else 0
 
 
 @dataclass
@@ -126,15 +132,37 @@ class Watches:
         for port in (residual.skip, residual.update, last):
             watch = self._port(port)
             watch.reduced |= port is not residual.total
-            watch.remembered += port.module != last.module
+            watch.remembered += not together(port, last)
 
     def _slot(self, address: Address, kind: Kind, port: Port, *, reported: bool = True) -> int:
         self.slots.append(Slot(address, kind, port, reported))
         return len(self.slots) - 1
 
+    def part(self, whole: PortWatch, path: tuple[int | str, ...]) -> PortWatch:
+        """Return the watch of one tensor of a container, which takes the place of the watch of the whole."""
+        if path not in whole.parts:
+            suffix = f"[{'.'.join(map(str, path))}]"
+            port = replace(whole.port, path=path)
+            whole.parts[path] = PortWatch(
+                port,
+                forward=[self._of_part(slot, port, suffix) for slot in whole.forward],
+                backward=[self._of_part(slot, port, suffix) for slot in whole.backward],
+                planned=False,
+            )
+        return whole.parts[path]
+
+    def _of_part(self, slot: int, port: Port, suffix: str) -> int:
+        old = self.slots[slot]
+        self.slots[slot] = old._replace(reported=False)
+        return self._slot(replace(old.address, name=old.address.name + suffix), old.kind, port)
+
     def identity(self, port: Port) -> int:
         """Return the identity of a port's module."""
-        return id(self._modules[port.module])
+        return id(self.module(port))
+
+    def module(self, port: Port) -> nn.Module:
+        """Return a port's module."""
+        return self._modules[port.module]
 
     def _watch(self, port: Port) -> Watch:
         return self.by_module.setdefault(self.identity(port), Watch())
@@ -151,7 +179,12 @@ class Watches:
 
 def place(port: Port) -> Place:
     """Return where a port is, seen from its module."""
-    return port.side, port.path, port.plus
+    return port.side, port.path, port.plus, port.call
+
+
+def together(one: Port, two: Port) -> bool:
+    """Whether two ports are read at the same time."""
+    return one.module == two.module and one.call == two.call
 
 
 def _check(paths: Iterable[str], modules: dict[str, nn.Module]) -> None:

@@ -1,12 +1,16 @@
 """Token moments and sums of single tensors against the slow reference: dtypes, ranges, masks, odd tensors."""
 
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from normlab.recording import native
 from normlab.recording.formulas import columns_of
 from normlab.recording.moments import activation_moments, gradient_moments, pair_moments
 from normlab.recording.sums import Sums, activation_sums, gradient_sums, pair_sums
@@ -26,17 +30,26 @@ def values(sums: Sums, x: Tensor) -> dict[str, float]:
     return {name: float(column.values[0]) for name, column in columns.items()}
 
 
+@pytest.fixture(params=[pytest.param("compiled", marks=pytest.mark.needs("native")), "torch"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "torch":
+        monkeypatch.setattr(native, "library", lambda: None)
+
+
+def summed(found: Any, turn: Callable[[list[Any]], list[Sums]]) -> Sums:
+    return found if isinstance(found, Sums) else turn([found])[0]
+
+
 def activation(x: Tensor, mask: Tensor | None = None) -> dict[str, float]:
-    return values(activation_sums([activation_moments(as_sequences(x), mask, Wanted())])[0], x)
+    return values(summed(activation_moments(as_sequences(x), mask, Wanted()), activation_sums), x)
 
 
 def gradient(x: Tensor, mask: Tensor | None = None) -> dict[str, float]:
-    return values(gradient_sums([gradient_moments(as_sequences(x), mask, Wanted())], 1.0)[0], x)
+    return values(summed(gradient_moments(as_sequences(x), mask, Wanted()), partial(gradient_sums, loss_scale=1.0)), x)
 
 
 def pair(u: Tensor, s: Tensor, stored: Tensor, mask: Tensor | None = None) -> dict[str, float]:
-    moments = (activation_moments(u, mask, Wanted()), activation_moments(s, mask, Wanted()))
-    return values(pair_sums([pair_moments(u, s, stored, moments, Wanted())])[0], u)
+    return values(summed(pair_moments(u, s, stored, mask, (None, None), Wanted()), pair_sums), u)
 
 
 def draw(shape: tuple[int, ...], seed: int = 0) -> Tensor:
@@ -153,8 +166,7 @@ def test_strides_do_not_matter(dtype: torch.dtype, reference: ModuleType) -> Non
 
 def test_eight_sequences_are_four_times_two() -> None:
     x = draw((8, 16, 24)).float()
-    whole = activation_sums([activation_moments(x, None, Wanted())])[0]
-    parts = activation_sums([activation_moments(part, None, Wanted()) for part in x.split(2)])
+    whole, *parts = (summed(activation_moments(part, None, Wanted()), activation_sums) for part in (x, *x.split(2)))
     merged = parts[0] + parts[1] + parts[2] + parts[3]
     np.testing.assert_allclose(merged.values, whole.values, rtol=1e-12)
     assert merged.largest == whole.largest

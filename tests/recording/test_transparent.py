@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 import normlab as nl
 from normlab.errors import RecordingError
 from normlab.recording import Transparency, observer
+from normlab.recording.memory import meter_of
 
 
 @pytest.mark.parametrize("fields", [{}, {"placement": "peri", "dropout": 0.2}, {"placement": "post", "bias": True}])
@@ -58,16 +60,26 @@ def test_a_model_that_is_not_deterministic_is_said() -> None:
 
 
 def test_a_model_of_which_nothing_can_be_compared_is_refused() -> None:
-    @dataclass
-    class Out:
-        x: Tensor
-
     class Wraps(nn.Linear):
         def forward(self, input: Tensor) -> Any:
-            return Out(super().forward(input))
+            return object()
 
     with pytest.raises(RecordingError, match="Wraps returned no tensor that could be compared"):
         nl.check_transparent(Wraps(3, 3), torch.ones(2, 3), repeats=1)
+
+
+def test_outputs_in_any_structure() -> None:
+    @dataclass
+    class Out:
+        x: Tensor
+        rest: dict[str, list[Tensor]]
+
+    class Wraps(nn.Linear):
+        def forward(self, input: Tensor) -> Any:
+            x = super().forward(input)
+            return Out(x, {"more": [2 * x]})
+
+    assert nl.check_transparent(Wraps(3, 3), torch.ones(2, 3), repeats=1).outputs == 2
 
 
 def test_an_output_that_later_passes_write_over_is_kept() -> None:
@@ -81,3 +93,57 @@ def test_an_output_that_later_passes_write_over_is_kept() -> None:
 
     with pytest.raises(RecordingError, match="the output 0 differs between two runs without recording"):
         nl.check_transparent(Adds(), torch.ones(2, 3), repeats=1)
+
+
+class Compiled(nn.Sequential):
+    """A chain that a backend compiles."""
+
+    def __init__(self, backend: Any) -> None:
+        super().__init__(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+        self.compile(backend=backend)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input)
+
+
+def test_a_compiled_model_is_compared_to_rounding() -> None:
+    found = nl.check_transparent(Compiled("aot_eager"), torch.ones(2, 3), repeats=1)
+    assert found.gradients == 5 and found.difference < 1e-6
+
+
+def test_a_backend_that_changes_more_than_rounding_is_named() -> None:
+    model = Compiled(lambda graph, inputs: lambda *args: tuple(1.01 * one for one in graph(*args)))
+    with pytest.raises(RecordingError, match="compiled code changes the output 0 by .*record it before"):
+        nl.check_transparent(model, torch.ones(2, 3), repeats=1)
+
+
+class Keeps(nn.Module):
+    """Keeps ten times a million floats for the backward pass, and needs two more at its end."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(10):
+            x = x.exp()
+        return x.sum()
+
+
+def test_memory_is_what_torch_numpy_and_python_hold() -> None:
+    x = torch.zeros(1000, 250).requires_grad_()
+    with meter_of(model := Keeps()) as meter:
+        loss = model(x)
+        meter.mark()
+        loss.backward()
+    # Ten results; the backward pass begins with the gradient of the last and that of its input.
+    assert meter.found.after_forward == pytest.approx(10e6, rel=1e-3)
+    assert 11e6 <= meter.found.peak <= 12.1e6
+    with meter_of(model) as meter:
+        kept = [np.ones(10**6), bytes(10**6)]
+        meter.mark()
+    assert kept and meter.found.peak == pytest.approx(9e6, rel=1e-2)
+
+
+def test_a_moderate_model_needs_less_than_a_hundredth_more_memory() -> None:
+    model = nl.build(nl.ModelSpec(depth=12, width=384, heads=6))
+    found = nl.check_transparent(model, nl.data.random_batch(batch=4, tokens=128), repeats=1)
+    assert found.activation_bytes > 12 * 12 * 4 * 128 * 384 * 4
+    assert 0 <= found.memory_share < 0.01
+    assert "% of the activations" in str(found)

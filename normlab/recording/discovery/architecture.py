@@ -86,7 +86,8 @@ class FoundStack:
         name: ``decoder`` if its attention is causal or it has cross-attention, else ``encoder``.
         depth: the number of blocks.
         width: the number of features of the stream.
-        placement: the placement of all its sub-layers; ``parallel``, ``mixed`` or ``unknown``.
+        placement: the placement of all its sub-layers; ``parallel``, ``residual`` (two streams), ``mixed`` or
+            ``unknown``.
         reason: why it is unknown, or what it mixes.
         sublayers: its residual branches, in order.
         final_norm: the norm after the last block.
@@ -112,8 +113,9 @@ class FoundStack:
 
     def _sums(self) -> Iterator[list[FoundSubLayer]]:
         """Yield the sub-layers that share a sum."""
-        for _, group in groupby(self.sublayers, key=lambda part: (part.layer, part.parallel or part.sublayer)):
-            yield list(group)
+        numbered = enumerate(self.sublayers)
+        for _, group in groupby(numbered, key=lambda one: (one[1].layer, -1 if one[1].parallel else one[0])):
+            yield [part for _, part in group]
 
     def equations(self) -> Iterator[str]:
         """Yield the equation of each kind of sub-layer, with the blocks that have it."""
@@ -121,7 +123,8 @@ class FoundStack:
         for parts in self._sums():
             by_equation.setdefault(_equation(parts), []).append(parts[0].layer)
         for equation, layers in by_equation.items():
-            yield f"{equation}    blocks {_ranges(layers)}"
+            times = len(layers) // len(set(layers))
+            yield f"{equation}    blocks {_ranges(list(dict.fromkeys(layers)))}" + (f", {times} each" * (times > 1))
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ def _equation(parts: list[FoundSubLayer]) -> str:
 
 
 def _symbol(kind: NormKind) -> str:
-    return {"layernorm": "LN", "rmsnorm": "RMS", "l2norm": "L2"}.get(kind.name, "N")
+    return {"layernorm": "LN", "rmsnorm": "RMS", "l2norm": "L2", "dyt": "DyT", "derf": "Derf"}.get(kind.name, "N")
 
 
 def _times(factors: tuple[float | str, ...], term: str) -> str:

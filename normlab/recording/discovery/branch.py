@@ -61,7 +61,7 @@ def branch_of(tracks: Tracks, base: int, update: int) -> Branch:
     flow = tracks.flow
     inside = list(flow.between(base, update))
     products = [value.index for value in inside if flow.weighs[value.index]]
-    taken = _as_given(tracks.back(data_of(flow, products[0])))
+    taken = _as_given(tracks.back(_features_last(flow, products[0])))
     memories = _memories(tracks, base, update)
     scoring = _scoring(flow, inside)
     kind = ("cross" if memories else "attn") if scoring or any(_mixes(flow, value) for value in inside) else "mlp"
@@ -98,6 +98,14 @@ def data_of(flow: Flow, product: int) -> int:
     return _factor_of(flow, product, live=True)
 
 
+def _features_last(flow: Flow, product: int) -> int:
+    """Return the features that a product takes, before a convolution's change of the axis that they lie along."""
+    data = data_of(flow, product)
+    value = flow.values[flow.same(data)]
+    turned = flow.values[product].op == "convolution" and value.op in ("transpose", "permute")
+    return value.inputs[0] if turned else data
+
+
 def weight_of(flow: Flow, product: int) -> int:
     """Return the weights that a product takes."""
     return _factor_of(flow, product, live=False)
@@ -128,7 +136,7 @@ def _memories(tracks: Tracks, base: int, update: int) -> list[int]:
     found: dict[int, None] = {}
     for index in (value.index for value in flow.made_of(update) if flow.weighs[value.index]):
         if not flow.depends(index, base):
-            data = _as_given(tracks.back(data_of(flow, index)))
+            data = _as_given(tracks.back(_features_last(flow, index)))
             if not flow.depends(base, index) and _leads_in(flow, index, base, update):
                 found[data] = None
     return list(found)

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from normlab.recording.compiled import uncompiled
 from normlab.recording.discovery.architecture import Architecture, FoundNorm, FoundStack
 from normlab.recording.discovery.example import example_of
 from normlab.recording.discovery.found import stack_of
@@ -43,6 +44,7 @@ def discover(model: nn.Module, example: Any = None) -> Architecture:
     Raises:
         RecordingError: there is no example and none can be made.
     """
+    model = uncompiled(model)
     args, kwargs = arguments(example_of(model) if example is None else example)
     return described(model, args, kwargs)
 

@@ -25,8 +25,8 @@ def stack_of(tracks: Tracks, row: Row, name: str) -> FoundStack:
     """Describe a stack."""
     sublayers = tuple(_sublayer(tracks, row, place, branch) for place in row.places for branch in place.branches)
     placement, reason = _placement_of(sublayers)
-    if row.streams > 1:
-        placement, reason = "unknown", "the updates are also added to a second stream, which is not described"
+    if row.second:
+        placement, reason = _of_two_streams(row, placement)
     final = None if row.final is None else FoundNorm(row.final.path, "final", row.final.kind)
     width = tracks.flow.values[row.start].shape[-1]
     copies = _copies(tracks.model, [place.block for place in row.places])
@@ -119,6 +119,13 @@ def _placement_of(sublayers: Sequence[FoundSubLayer]) -> tuple[str, str]:
     if parallel == {True}:
         return "parallel", "" if placement == "pre" else placement
     return placement, ""
+
+
+def _of_two_streams(row: Row, placement: str) -> tuple[str, str]:
+    """Return the placement of a stack whose updates also go into a second stream: ResiDual's if the first is Post."""
+    if placement == "post" and len(row.second) == len(row.places):
+        return "residual", "the updates are also added to a second stream without norms"
+    return "unknown", f"the updates are also added to a second stream, and the first is of placement {placement}"
 
 
 def _copies(model: nn.Module, blocks: Sequence[str]) -> tuple[tuple[int, ...], ...]:

@@ -185,11 +185,10 @@ class Flow:
 
     @cached_property
     def seen_at(self) -> dict[int, list[Showing]]:
-        """For each value, by its first equal, where it or an equal shows at a module that ran once."""
+        """For each value, by its first equal, where it or an equal shows at a module."""
         found: dict[int, list[Showing]] = {}
         for showing in self.showings:
-            if self.calls[showing.module] == 1:
-                found.setdefault(self.same(showing.value), []).append(showing)
+            found.setdefault(self.same(showing.value), []).append(showing)
         return found
 
     def whole(self, index: int) -> bool:

@@ -1,12 +1,13 @@
 """Which block each residual sum belongs to, and where norms on the stream itself stand."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from normlab.recording.discovery.branch import Branch, branch_of, until
 from normlab.recording.discovery.steps import Norm, Tracks, Way
 from normlab.recording.discovery.sums import Chain, Sum, adds, leads, terms_of
+from normlab.recording.plan import Address
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Place:
         skip: the way from the stream to the skip.
         outer: the norm on the sum, where there is one.
         stream: the stream after it.
+        again: for each branch what tells it from an earlier one of its kind in the same block; empty for the first.
     """
 
     sum: Sum
@@ -30,6 +32,12 @@ class Place:
     skip: Way
     outer: Norm | None
     stream: int
+    again: tuple[str, ...] = ()
+
+    def address(self, stack: str, branch: Branch) -> Address:
+        """Return the address of a branch in the stack of this name."""
+        name = dict(zip(map(id, self.branches), self.again, strict=True)).get(id(branch), "") if self.again else ""
+        return Address(stack, self.layer, branch.kind, name=name)
 
 
 @dataclass(frozen=True)
@@ -40,13 +48,13 @@ class Row:
         start: what the first block receives.
         places: its sums, in order.
         final: the norm after the last block, where there is one.
-        streams: 2 where the updates are also added to a second stream, else 1.
+        second: where the updates are also added to a second stream, its sums.
     """
 
     start: int
     places: tuple[Place, ...]
     final: Norm | None
-    streams: int = 1
+    second: tuple[int, ...] = ()
 
     @property
     def depth(self) -> int:
@@ -76,7 +84,18 @@ def row_of(tracks: Tracks, chain: Chain) -> Row:
     if final is None and outer[-1] is not None and not blocks[-1][1] and len(set(map(bool, outer))) > 1:
         # The last sum alone is normed, and no block says that the norm is its own: it is the final norm.
         final, places[-1] = outer[-1], replace(places[-1], outer=None, stream=chain.sums[-1].total)
-    return Row(start, tuple(places), final, 2 if chain.second else 1)
+    return Row(start, tuple(_told_apart(places)), final, tuple(chain.second))
+
+
+def _told_apart(places: Sequence[Place]) -> Iterator[Place]:
+    """Number the branches of a block that are of the same kind, as a Conformer's two half feed-forwards are."""
+    counts: dict[tuple[int, str], int] = {}
+    for place in places:
+        again = []
+        for branch in place.branches:
+            number = counts[place.layer, branch.kind] = counts.get((place.layer, branch.kind), 0) + 1
+            again.append(f"{branch.kind} {number}" if number > 1 else "")
+        yield replace(place, again=tuple(again))
 
 
 def skip_way(tracks: Tracks, skip: int, stream: int) -> Way:
@@ -109,17 +128,27 @@ def _start(tracks: Tracks, chain: Chain, module: str) -> int:
 def _blocks(modules: Sequence[str], kinds: Sequence[tuple[str, ...]]) -> list[tuple[int, str]]:
     """Return number and path of the block of each sum.
 
-    The block is the outermost numbered module that holds each kind of sub-layer once at most. Where there is
-    none, a block ends before the kind of its first sub-layer comes again.
+    The block is the outermost numbered module that holds each kind of sub-layer once at most; or else the
+    innermost one of which all hold the same kinds in the same order. Where there is none, a block ends before
+    the kind of its first sub-layer comes again.
     """
+    found = list(_numbered(modules))
+    once = [one for one in found if _once(one[1], kinds)]
+    alike = [one for one in reversed(found) if len({tuple(kinds[place] for place in group) for group in one[1]}) == 1]
+    for prefixes, groups in (*once, *(one for one in alike if len(one[1]) > 1)):
+        return [(layer, prefixes[place]) for layer, group in enumerate(groups, 1) for place in group]
+    return [(layer, "") for layer in _by_pattern(kinds)]
+
+
+def _numbered(modules: Sequence[str]) -> Iterator[tuple[list[str], list[list[int]]]]:
+    """Yield, from the outermost on, the paths of numbered modules that the sums stand in, and the sums of each."""
     parts = [module.split(".") for module in modules]
     for depth in range(1, 1 + min(len(path) for path in parts)):
         if all(path[depth - 1].isdigit() for path in parts):
             prefixes = [".".join(path[:depth]) for path in parts]
             groups = [list(group) for _, group in groupby(range(len(parts)), key=prefixes.__getitem__)]
-            if len({prefixes[group[0]] for group in groups}) == len(groups) and _once(groups, kinds):
-                return [(layer, prefixes[place]) for layer, group in enumerate(groups, 1) for place in group]
-    return [(layer, "") for layer in _by_pattern(kinds)]
+            if len({prefixes[group[0]] for group in groups}) == len(groups):
+                yield prefixes, groups
 
 
 def _once(groups: list[list[int]], kinds: Sequence[tuple[str, ...]]) -> bool:

@@ -9,9 +9,13 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from normlab.recording.discovery.squash import squashed
+
 #: Norm modules may compute in float32 whatever they are given.
 _TOLERANCE: Final = 1e-5
 _TOKENS: Final = 12
+#: Names of what squashes each entry by itself, in place of a norm.
+SQUASHES: Final = ("dyt", "derf", "squash")
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,8 @@ class NormKind:
     """What a norm computes: ``gain · (x − μ)/√(v + ε) + bias`` or one of its variants.
 
     Attributes:
-        name: ``layernorm`` (subtracts the mean), ``rmsnorm``, or ``l2norm`` (tokens of length 1 before the gain).
+        name: ``layernorm`` (subtracts the mean), ``rmsnorm``, or ``l2norm`` (tokens of length 1 before the gain);
+            ``dyt``, ``derf`` or ``squash`` for what squashes each entry by itself.
         features: the number of features that are normalised together.
         gain: ``w``, ``1+w``, ``none``, or ``other`` for a gain that is none of them.
         bias: whether it adds a bias.
@@ -42,7 +47,8 @@ class NormKind:
         parts = [self.name, f"over {self.features}"]
         parts += {"1+w": ["gain 1 + w"], "none": ["no gain"], "other": ["a gain of another form"]}.get(self.gain, [])
         parts += ["bias"] if self.bias else []
-        parts += ["eps unknown"] if self.eps is None else [f"eps {self.eps:.1g}"]
+        if self.name not in SQUASHES:
+            parts += ["eps unknown"] if self.eps is None else [f"eps {self.eps:.1g}"]
         parts += ["eps outside the root"] if self.eps_outside else []
         return ", ".join(parts + (["unbiased variance"] if self.unbiased else []))
 
@@ -69,7 +75,7 @@ def probed(module: nn.Module, shape: tuple[int, ...]) -> NormKind | None:
     x = x + 0.3
     try:
         with torch.no_grad():
-            return _of_own_dtype(_kind(function, x.shape, x), module)
+            return _of_own_dtype(_kind(function, x.shape, x), module) or _squash(function, x.shape)
     except Exception:  # what a stranger's module raises on other numbers says only that it is no norm
         return None
 
@@ -112,6 +118,21 @@ def _kind(module: nn.Module, shape: torch.Size, x: Tensor) -> NormKind | None:
         if fitted is not None:
             return _described(module, name, tokens, *fitted, run)
     return None
+
+
+def _squash(module: nn.Module, shape: torch.Size) -> NormKind | None:
+    def run(tokens: Tensor) -> Tensor:
+        return torch.as_tensor(module(tokens.reshape(*shape[:-2], *tokens.shape))).reshape(tokens.shape).double()
+
+    found = squashed(module, run, shape[-1])
+    if found is None:
+        return None
+    form, factor, gain_name = _gain_form(module, found.gain)
+    roles = {gain_name: "norm_gain"} if gain_name else {}
+    roles |= {name: "norm_bias" for name, parameter in module.named_parameters() if _equal(parameter, found.bias)}
+    biased = bool(found.bias.abs().max() > 1e-4)
+    form = form if _near(factor, 1.0) else "other"
+    return NormKind(found.name, shape[-1], form, biased, None, parameters=tuple(roles.items()))
 
 
 def _normed(name: str, tokens: Tensor) -> Tensor:

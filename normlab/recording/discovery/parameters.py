@@ -41,12 +41,12 @@ def _of_stack(tracks: Tracks, name: str, row: Row) -> Iterator[Parameter]:
     yield from _embedding(tracks, Address(name, 0, "embed"), row)
     for place in row.places:
         for branch in place.branches:
-            at = Address(name, place.layer, branch.kind)
+            at = place.address(name, branch)
             yield from (_parameter(share, at) for share in shares(tracks.flow, branch))
             for norm in (*branch.before.norms, *branch.qk_norms, *branch.inner_norms, *branch.after.norms):
                 yield from _norm(norm, at)
             yield from _factors(branch.after, at)
-        last = Address(name, place.layer, place.branches[-1].kind)
+        last = place.address(name, place.branches[-1])
         yield from _factors(place.skip, last)
         if place.outer is not None:
             yield from _norm(place.outer, last)
@@ -65,7 +65,7 @@ def _others(tracks: Tracks, name: str, row: Row) -> Iterator[Parameter]:
             for leaf in flow.leaves(branch.update):
                 if leaf.kind == "parameter" and leaf.index not in outside and leaf.name not in seen:
                     seen.add(leaf.name)
-                    yield Parameter(leaf.name, Address(name, place.layer, branch.kind), "other")
+                    yield Parameter(leaf.name, place.address(name, branch), "other")
 
 
 def _parameter(share: Share, at: Address) -> Parameter:

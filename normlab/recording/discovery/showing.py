@@ -43,13 +43,14 @@ class Ports:
         least = max((found.order for found in after), default=-1)
         shown = [one for one in self._flow.seen_at.get(self._flow.same(value), ()) if self._order[one] > least]
         fitting = [found for one in shown if (found := self._found(one)) is not None]
-        return min(fitting, key=lambda found: (not found.whole, found.port.layout == "flat", found.order), default=None)
+        return min(fitting, key=_preference, default=None)
 
     def _found(self, showing: Showing) -> "Found | None":
         layout = self._layout(self._flow.values[showing.value].shape)
         if layout is None:
             return None
-        port = Port(showing.module, showing.side, showing.path, layout=layout)
+        call = None if self._flow.calls[showing.module] == 1 else showing.call - 1
+        port = Port(showing.module, showing.side, showing.path, layout=layout, call=call)
         return Found(port, self._order[showing], self._flow.whole(showing.value))
 
     def _layout(self, shape: tuple[int, ...]) -> Layout | None:
@@ -68,6 +69,11 @@ class Found(NamedTuple):
     port: Port
     order: int
     whole: bool
+
+
+def _preference(found: Found) -> tuple[bool, bool, bool, int]:
+    """Order ports: how often a module runs may depend on the batch, so one that runs once is better."""
+    return not found.whole, found.port.call is not None, found.port.layout == "flat", found.order
 
 
 def tokens_of(flow: Flow, values: Sequence[int], lengths: Sequence[int], tokens_first: bool | None) -> Tokens | None:

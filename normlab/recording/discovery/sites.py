@@ -25,13 +25,15 @@ def stack_sites(tracks: Tracks, row: Row, name: str, ports: Ports) -> Iterator[P
             yield from _parallel(tracks, place, name, ports)
         else:
             yield from _sequential(tracks, place, name, ports)
+    for place, total in zip(row.places, row.second, strict=False):
+        yield from _site(replace(place.address(name, place.branches[-1]), site="stream2"), ports.port(total))
     if row.final is not None:
         yield from _site(Address(name, row.depth, "final", "final"), ports.port(row.final.given))
 
 
 def _sequential(tracks: Tracks, place: Place, name: str, ports: Ports) -> Iterator[Part]:
     (branch,) = place.branches
-    at = Address(name, place.layer, branch.kind)
+    at = place.address(name, branch)
     yield from _branch_sites(at, branch, ports)
     skip, update = ports.port(place.sum.skip), ports.port(place.sum.updates[0])
     yield from _sum_sites(at, place, skip, update, ports)
@@ -42,12 +44,12 @@ def _parallel(tracks: Tracks, place: Place, name: str, ports: Ports) -> Iterator
     skip = ports.port(place.sum.skip)
     updates = [ports.port(branch.update) for branch in place.branches]
     for branch, update in zip(place.branches[:-1], updates[:-1], strict=True):
-        at = Address(name, place.layer, branch.kind)
+        at = place.address(name, branch)
         yield from _branch_sites(at, branch, ports)
         yield from _pair(at, skip, update, None)
         yield Absent(replace(at, site="stream"), "parallel")
     last = place.branches[-1]
-    at = Address(name, place.layer, last.kind)
+    at = place.address(name, last)
     yield from _branch_sites(at, last, ports)
     together = ports.port(place.sum.updates[0]) if len(place.sum.updates) == 1 else _together(updates)
     yield from _sum_sites(at, place, skip, together, ports)

@@ -1,7 +1,7 @@
 """Running a model once and writing down what is computed from what."""
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
@@ -12,9 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from normlab.recording.attachment import unseen
+from normlab.recording.attachment import take_off, unseen
 from normlab.recording.discovery.causality import causal, counted
 from normlab.recording.discovery.graph import SHAPED, Flow, Kind, Ref, Showing, Value
+from normlab.recording.tensors import tensors_in
 
 
 def trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flow:
@@ -96,16 +97,18 @@ class Writer(TorchDispatchMode):
             yield
         finally:
             for handle in handles:
-                handle.remove()
+                take_off(handle)
 
     def _starts(self, module: nn.Module, args: Any) -> None:
         if id(module) in self._paths:
             self._running.append(self._paths[id(module)])
 
-    def _ends(self, module: nn.Module, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    def _ends(self, module: nn.Module, args: Any, *rest: Any) -> None:
         path = self._paths.get(id(module))
-        if path is None:
+        # While hooks come and go, torch may call those of other threads without keywords.
+        if path is None or len(rest) < 2:
             return
+        kwargs, result = rest
         while self._running and self._running.pop() != path:
             pass
         call = self.flow.calls[path] = self.flow.calls.get(path, 0) + 1
@@ -166,22 +169,6 @@ class Writer(TorchDispatchMode):
                     self._add(other, "op", "alias", (index,))
                 else:
                     self._add(other, "op", "written", (old, index))
-
-
-def tensors_in(value: Any, path: tuple[int | str, ...] = ()) -> Iterator[tuple[tuple[int | str, ...], Tensor]]:
-    """Yield every tensor in nested containers, with the way to it; attributes of dataclasses and objects too."""
-    if isinstance(value, Tensor):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            if isinstance(key, int | str):
-                yield from tensors_in(item, (*path, key))
-    elif isinstance(value, tuple | list):
-        for place, item in enumerate(value):
-            yield from tensors_in(item, (*path, place))
-    elif hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
-        for name in value.__dataclass_fields__:
-            yield from tensors_in(getattr(value, name, None), (*path, name))
 
 
 def _changed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:

@@ -1,9 +1,13 @@
 """Kinds of norms, told by what they compute."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from normlab.norms.derf import Derf
+from normlab.norms.dyt import DyT
 from normlab.recording.discovery.norms import probed
 
 
@@ -66,3 +70,34 @@ def test_the_roles_of_its_parameters() -> None:
 )
 def test_other_modules_are_none(module: nn.Module) -> None:
     assert probed(module, (2, 5, 16)) is None
+
+
+class Bounded(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.g, self.b, self.function = nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8)), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.g * self.function(x) + self.b
+
+
+SQUASHES: dict[str, tuple[nn.Module, str]] = {
+    "dyt": (DyT(8), "dyt, over 8, bias"),
+    "dyt, no bias": (DyT(8, bias=False), "dyt, over 8"),
+    "derf": (Derf(8), "derf, over 8, bias"),
+    "tanh": (Bounded(lambda x: (0.3 * x + 0.1).tanh()), "dyt, over 8, bias"),
+    "softsign": (Bounded(lambda x: x / (1 + x.abs())), "squash, over 8, a gain of another form, bias"),
+}
+
+
+@pytest.mark.parametrize("case", SQUASHES)
+def test_a_squash_in_place_of_a_norm_is_known_by_what_it_computes(case: str) -> None:
+    module, words = SQUASHES[case]
+    kind = probed(module, (2, 5, 8))
+    assert kind is not None and str(kind) == words
+    assert case == "softsign" or {role for _, role in kind.parameters} >= {"norm_gain"}
+
+
+@pytest.mark.parametrize("module", [nn.Tanh(), nn.GELU(), Bounded(torch.relu), Bounded(lambda x: x), nn.Linear(8, 8)])
+def test_activations_are_no_norms(module: nn.Module) -> None:
+    assert probed(module, (2, 5, 8)) is None

@@ -58,10 +58,25 @@ def test_every_row_is_that_of_the_zoos_own_plan(fields: dict[str, Any], rows_equ
     rows_equal(_table(model, None), _table(model, nl.discover(model).plan))
 
 
-def test_two_streams_are_unknown_and_nothing_is_said_about_the_second() -> None:
-    found = nl.discover(_built(placement="residual"))
-    assert found.placement == "unknown" and "second stream" in found.stacks[0].reason
-    assert not any(observed.address.site == "stream2" for observed in found.plan.observed)
+def test_both_streams_have_the_rows_of_the_zoos_own_plan() -> None:
+    model = _built(placement="residual")
+    found = nl.discover(model)
+    assert found.placement == "residual" and "second stream" in found.stacks[0].reason
+    key = ["layer", "sublayer", "site", "quantity"]
+    own, same = (_table(model, plan).set_index(key)["value"] for plan in (None, found.plan))
+    rows = same[same.index.get_level_values("site").isin(["stream", "stream2", "update", "stream2_grad"])].dropna()
+    assert len(rows[rows.index.get_level_values("site") == "stream2"]) == 4 * 11
+    assert rows.to_numpy() == pytest.approx(own[rows.index].to_numpy(), rel=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["dyt", "derf"])
+def test_what_squashes_in_place_of_a_norm_is_placed_like_one(norm: str, rows_equal: Callable[..., None]) -> None:
+    model = _built(norm=norm)
+    found = nl.discover(model)
+    assert found.placement == "pre" and len(found.norms) == 5
+    assert {norm_.kind.name for norm_ in found.norms} == {norm}
+    sites = [table[table["site"] != ""] for table in (_table(model, None), _table(model, found.plan))]
+    rows_equal(*sites)
 
 
 def test_uniform_attention_leaves_its_roles_open_but_all_of_them_together_are_right() -> None:

@@ -1,0 +1,159 @@
+"""Compiled models: they run uncompiled while they are recorded, since compiled code runs past every hook."""
+
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from normlab.errors import RecordingError
+from normlab.recording.plan import Address, Parameter, Port, Residual, Scores, SitePlan
+
+#: What torch puts between the path of a compiled module and that of what it compiled.
+_WRAPPED: Final = "_orig_mod"
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """Return the module that ``torch.compile`` wrapped, or the model itself."""
+    while isinstance(model, _wrappers()):
+        model = model._orig_mod  # type: ignore[assignment]
+    return model
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether a model, or a module in it, is compiled."""
+    return any(
+        isinstance(module, _wrappers())
+        or getattr(module, "_compiled_call_impl", None) is not None
+        or hasattr(module.forward, "_torchdynamo_orig_callable")
+        for module in model.modules()
+    )
+
+
+def _wrappers() -> tuple[type[nn.Module], ...]:
+    """Return the class of compiled modules, without loading the compiler where nothing is compiled."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    return () if frames is None else (frames.OptimizedModule,)
+
+
+def plain(path: str) -> str:
+    """Return the path of a module or a parameter as if nothing on its way were compiled."""
+    return ".".join(part for part in path.split(".") if part != _WRAPPED)
+
+
+def through_wrappers(plan: SitePlan, model: nn.Module) -> SitePlan:
+    """Return ``plan`` with the paths that modules and parameters have where some of the modules are compiled."""
+    paths = [path for path, module in model.named_modules(remove_duplicate=False) if isinstance(module, _wrappers())]
+    if not paths:
+        return plan
+    modules = {plain(path): path for path, _ in model.named_modules(remove_duplicate=False)}
+    names = {plain(name): name for name, _ in model.named_parameters(remove_duplicate=False)}
+
+    def port(one: Port) -> Port:
+        return replace(one, module=modules.get(one.module, one.module), plus=tuple(port(other) for other in one.plus))
+
+    return replace(
+        plan,
+        observed=tuple(replace(one, address=_named(one.address), port=port(one.port)) for one in plan.observed),
+        residuals=tuple(_residual(one, port) for one in plan.residuals),
+        scores=tuple(_scores(one, port) for one in plan.scores),
+        parameters=tuple(_parameter(one, names) for one in plan.parameters),
+        loss=None if plan.loss is None else port(plan.loss),
+    )
+
+
+def _residual(one: Residual, port: Callable[[Port], Port]) -> Residual:
+    total = None if one.total is None else port(one.total)
+    return replace(one, skip=port(one.skip), update=port(one.update), total=total)
+
+
+def _scores(one: Scores, port: Callable[[Port], Port]) -> Scores:
+    return replace(one, query=port(one.query), key=port(one.key))
+
+
+def _parameter(one: Parameter, names: dict[str, str]) -> Parameter:
+    return replace(one, name=names.get(one.name, one.name), address=_named(one.address))
+
+
+def _named(address: Address) -> Address:
+    return replace(address, name=", ".join(plain(name) for name in address.name.split(", ")))
+
+
+class _Uncompiled:
+    """Counts the recordings that are going on; compiled code runs as it is written while there is one.
+
+    The setting is the process's, so that recordings that overlap, also in threads, share one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._before: Any = None
+
+    def enter(self) -> None:
+        """Begin a recording."""
+        with self._lock:
+            if not self._count:
+                self._before = _stance("force_eager")
+                warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global hooks")
+            self._count += 1
+
+    def leave(self) -> None:
+        """End a recording."""
+        with self._lock:
+            self._count -= 1
+            if not self._count:
+                _stance(self._before)
+
+
+def _stance(stance: Any) -> Any:
+    """Set torch's stance towards compiled code, and return the one before."""
+    from torch._dynamo import eval_frame
+
+    if isinstance(stance, str):
+        stance = eval_frame.DynamoStance(stance)
+    return eval_frame._set_stance(stance)
+
+
+_UNCOMPILED: Final = _Uncompiled()
+
+
+class Eager:
+    """Lets compiled code run uncompiled from :meth:`check`, as soon as there may be any, to :meth:`leave`."""
+
+    def __init__(self) -> None:
+        self.forced = False
+
+    def check(self) -> None:
+        """Look whether something may be compiled by now.
+
+        Raises:
+            RecordingError: a compiled function is running already.
+        """
+        if self.forced or "torch._dynamo" not in sys.modules:
+            return
+        if _compiling():
+            raise RecordingError(
+                "compiled code is running, which runs past every hook: call torch.compile before the with block "
+                "of record(), and let the block stand outside of compiled functions"
+            )
+        _UNCOMPILED.enter()
+        self.forced = True
+
+    def leave(self) -> None:
+        """Let compiled code run again, unless another recording goes on."""
+        if self.forced:
+            _UNCOMPILED.leave()
+            self.forced = False
+
+
+def _compiling() -> bool:
+    """Whether compiled code is running, or being compiled."""
+    if torch.compiler.is_compiling():
+        return True
+    callback = torch._C._dynamo.eval_frame.get_eval_frame_callback()
+    return callback is not None and callback is not False

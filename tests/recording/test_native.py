@@ -1,0 +1,138 @@
+"""Compiled sums of tensors against float64 definitions, to the last digits that the order of additions leaves."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from normlab.recording.native import native_activation, native_gradient, native_pair, native_squares
+from normlab.recording.sums import COLUMNS, Sums
+from normlab.recording.tokens import Wanted
+
+pytestmark = pytest.mark.needs("native")
+#: The library has a path of its own for whole runs of 32 features, whole vectors of 8, and what is left.
+WIDTHS = (1, 2, 7, 8, 9, 31, 32, 33, 40, 63, 64, 100, 128)
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def named(sums: Sums | None) -> dict[str, float]:
+    assert sums is not None
+    return dict(zip(COLUMNS[sums.kind], sums.values.tolist(), strict=True)) | {"largest": sums.largest}
+
+
+def activation_by_definition(x: Tensor) -> dict[str, float]:
+    x = x.double()
+    mean, width = x.mean(-1, keepdim=True), x.shape[-1]
+    centred, unit = x - mean, x / x.norm(dim=-1, keepdim=True)
+    variance = centred.square().mean(-1)
+    pairs = [(i, j) for i in range(x.shape[1]) for j in range(x.shape[1]) if i != j]
+    return {
+        "tokens": float(x.shape[0] * x.shape[1]),
+        "square": float(x.square().mean(-1).sum()),
+        "mean": float(mean.sum()),
+        "variance": float(variance.sum()),
+        "kurtosis": float((centred.pow(4).mean(-1) / variance.square()).nansum()),
+        "cosine": sum(float((unit[:, i] * unit[:, j]).sum()) for i, j in pairs),
+        "overlap": sum(float((x[:, i] * x[:, j]).sum()) / width for i, j in pairs),
+        "overlap_pairs": float(x.shape[0] * len(pairs)),
+        "largest": float(x.abs().max()),
+    }
+
+
+def agree(found: dict[str, float], expected: dict[str, float], size: float) -> None:
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-12, atol=1e-12 * size, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_length_of_a_row(width: int, dtype: torch.dtype) -> None:
+    x = (3 * draw(2, 5, width) + 1).to(dtype)
+    agree(named(native_activation(x, None, Wanted())), activation_by_definition(x), 1000.0)
+    squares = x.double().square().sum((1, 2))
+    coherent = float(x.double().sum(1).square().sum())
+    expected = {"squares": float(squares.sum()), "coherent": coherent, "spread": 5 * float(squares.sum())}
+    agree(named(native_gradient(x, None)), expected, 1000.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_length_of_a_pair(width: int, dtype: torch.dtype) -> None:
+    u, s = draw(2, 5, width).to(dtype), 3 * draw(2, 5, width, seed=1).to(dtype)
+    total, (one, two) = u + s, (u.double(), s.double())
+    product = (one * two).mean(-1)
+    expected = {
+        "update": float(one.square().mean(-1).sum()),
+        "skip": float(two.square().mean(-1).sum()),
+        "product": float(product.sum()),
+        "covariance": float((product - one.mean(-1) * two.mean(-1)).sum()),
+        "lost": float((total.double() - (one + two)).square().mean(-1).sum()),
+        "summed": 10.0,
+    }
+    agree(named(native_pair(u, s, total, None)), expected, 1.0)
+    assert named(native_pair(u, s, None, None))["summed"] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_every_number_of_16_bits(dtype: torch.dtype) -> None:
+    x = torch.arange(2**16).to(torch.int32).to(torch.int16).view(dtype)
+    x = x[x.isfinite() & ((x == 0) | (x.float().abs() >= 2.0**-126))]
+    sums = native_activation(x.view(-1, 1, 1), None, Wanted())
+    assert sums is not None and sums.values[0] == x.numel() > 60_000
+    one = [native_activation(part.view(1, -1, 1), None, Wanted()) for part in x.split(4096)]
+    radii = np.concatenate([part.radii.values for part in one if part is not None and part.radii is not None])
+    np.testing.assert_array_equal(radii, x.abs().float().numpy())
+    assert named(native_gradient(x.view(-1, 1, 1), None))["squares"] == pytest.approx(float(x.double().square().sum()))
+
+
+def test_any_strides() -> None:
+    base = draw(6, 4, 80)
+    views = (base.transpose(0, 1), base[:, 1:3], base[..., 5:50], base[::2], base[:, :1].expand(6, 9, 80))
+    for view in views:
+        whole, plain = (named(native_activation(x, None, Wanted())) for x in (view, view.contiguous()))
+        assert whole == plain
+        assert named(native_gradient(view, None)) == named(native_gradient(view.contiguous(), None))
+        assert named(native_pair(view, view, view, None)) == named(native_pair(*[view.contiguous()] * 3, None))
+
+
+def test_only_tokens_that_count() -> None:
+    x, keep = draw(3, 8, 48), torch.rand((3, 8), generator=torch.Generator().manual_seed(1)) < 0.5
+    keep[1] = False
+    x[~keep] = torch.nan
+    found = named(native_activation(x, keep, Wanted()))
+    parts = [named(native_activation(x[i : i + 1, keep[i]], None, Wanted())) for i in (0, 2)]
+    agree(found, {name: sum(part[name] for part in parts) for name in found if name != "largest"}, 1.0)
+    assert found == named(native_activation(x, keep.repeat_interleave(2, 1)[:, ::2], Wanted()))
+
+
+def test_what_is_not_finite_or_cannot_be_held_goes_another_way() -> None:
+    for value in (torch.nan, torch.inf, -torch.inf):
+        x = draw(2, 3, 40)
+        x[1, 2, 39] = value
+        assert native_activation(x, None, Wanted()) is None
+        assert native_gradient(x, None) is None
+        assert native_pair(x, draw(2, 3, 40), None, None) is None
+        assert native_pair(draw(2, 3, 40), draw(2, 3, 40), x, None) is None
+        assert np.isnan(native_squares([x])).all()
+    assert native_activation(torch.full((1, 1, 8), 1e-40), None, Wanted()) is None
+    for other in (draw(2, 3, 4).double(), draw(2, 4, 3).mT, draw(2, 0, 4), draw(2, 3, 4).to("meta")):
+        assert native_activation(other, None, Wanted()) is None
+        assert np.isnan(native_squares([other])).all()
+
+
+def test_squares_of_many() -> None:
+    tensors = [draw(3, 5), torch.nn.Parameter(draw(1000, 33)), draw(7).bfloat16(), draw(4, 4).half()]
+    found = native_squares(tensors)
+    np.testing.assert_allclose(
+        found, [float(tensor.detach().double().square().sum()) for tensor in tensors], rtol=1e-13
+    )
+
+
+def test_the_largest_and_smallest_numbers_keep_their_digits() -> None:
+    for scale in (1e-36, 3e38):
+        x = (scale * torch.tanh(draw(2, 4, 48))).contiguous()
+        assert named(native_gradient(x, None))["squares"] == pytest.approx(float(x.double().square().sum()), rel=1e-13)
+        agree(named(native_activation(x, None, Wanted())), {"kurtosis": activation_by_definition(x)["kurtosis"]}, 1.0)

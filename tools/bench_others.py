@@ -1,0 +1,359 @@
+"""What other tools cost beside normlab, and whether they get the right value where instrumentation goes wrong.
+
+    python -m venv others && others/bin/pip install -e . && others/bin/pip install --no-deps \
+        unit-scaling torchlens "transformer-lens<4" einops docstring-parser docstring-inheritance tabulate \
+        colorlog graphviz datasets dill multiprocess xxhash pyarrow fancy-einsum better-abc typeguard \
+        sentencepiece transformers
+    others/bin/python tools/bench_others.py                 # ratios and right values
+    others/bin/python tools/bench_others.py --steps 12 --shape 24 128 4
+
+Its dependencies stand in an environment of their own: torchlens and TransformerLens ask for packages, and
+versions of them, that normlab has no use for. torchvision and timm must not be installed: without wheels of
+the same build as torch they break the import of transformers. What is not installed is left out of the
+table. All step through the same plain GPT in one process on one thread, in turns, so that other load meets
+all alike; TransformerLens has a model of its own of the same shape and is compared with that run bare.
+
+Each ratio is of medians. The right values are computed without hooks.
+"""
+
+import argparse
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import normlab as nl
+
+Step = Callable[[], Any]
+#: Makes a step of a tool for a model, its tokens and its targets.
+Maker = Callable[[nn.Module, Tensor, Tensor], Step]
+
+
+class Block(nn.Module):
+    """A Pre-LN block."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2, self.heads = nn.LayerNorm(width), nn.LayerNorm(width), heads
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add attention, then the MLP."""
+        batch, tokens, width = x.shape
+        parts = self.qkv(self.norm1(x)).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Gpt(nn.Module):
+    """A plain GPT, as anybody would write it."""
+
+    def __init__(self, depth: int, width: int, heads: int, vocab: int = 256) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(vocab, width), nn.Linear(width, vocab, bias=False)
+        self.blocks, self.norm = nn.ModuleList(Block(width, heads) for _ in range(depth)), nn.LayerNorm(width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits."""
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def loss_of(model: Callable[[Tensor], Tensor], tokens: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross-entropy."""
+    return F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+
+
+def bare(model: nn.Module, tokens: Tensor, targets: Tensor) -> Step:
+    """Nothing is recorded."""
+    return lambda: loss_of(model, tokens, targets).backward()
+
+
+def normlab(model: nn.Module, tokens: Tensor, targets: Tensor) -> Step:
+    """All default quantities at every site, by a plan that was discovered once."""
+    plan = nl.discover(model, tokens).plan
+
+    def step() -> None:
+        with nl.record(model, sites=plan):
+            loss_of(model, tokens, targets).backward()
+
+    return step
+
+
+def hooks(*, cheap: bool) -> Maker:
+    """Plain hooks on every module without children, for its output and the gradient there; reduced at once."""
+
+    def reduce(x: Tensor) -> Any:
+        x = x.detach()
+        if cheap:
+            return x.sum(-1), torch.linalg.vector_norm(x, dim=-1), x.aminmax()
+        return torch.var_mean(x), x.abs().max()
+
+    def make(model: nn.Module, tokens: Tensor, targets: Tensor) -> Step:
+        kept: list[Any] = []
+
+        def ran(module: nn.Module, args: Any, out: Tensor) -> None:
+            kept.append(reduce(out))
+            out.register_hook(lambda gradient: kept.append(reduce(gradient)))
+
+        def step() -> None:
+            kept.clear()
+            leaves = [module for module in model.modules() if not any(module.children())]
+            handles = [module.register_forward_hook(ran) for module in leaves]
+            loss_of(model, tokens, targets).backward()
+            for handle in handles:
+                handle.remove()
+
+        return step
+
+    return make
+
+
+def unit_scaling(model: nn.Module, tokens: Tensor, targets: Tensor) -> Step:
+    """``track_scales``: every tensor of the compiler's graph and its gradient."""
+    from unit_scaling.transforms import track_scales
+
+    tracked = track_scales(model)
+    return lambda: loss_of(tracked, tokens, targets).backward()
+
+
+def torchlens(model: nn.Module, tokens: Tensor, targets: Tensor) -> Step:
+    """``record`` with a reducing transform: every operation's output, no gradients."""
+    import torchlens as lens
+
+    def reduce(x: Tensor) -> Tensor:
+        x = x.detach().float()
+        return torch.stack([*torch.var_mean(x), x.abs().max()])
+
+    def run(tokens: Tensor) -> Any:
+        out, _ = lens.record(
+            model, tokens, save=lambda _: True, return_output=True, activation_transform=reduce,
+            save_raw_activations=False,
+        )  # fmt: skip
+        return out
+
+    return lambda: loss_of(run, tokens, targets).backward()
+
+
+def lens_model(depth: int, width: int, heads: int) -> Any:
+    """Return TransformerLens' own model of the same shape."""
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+    return HookedTransformer(
+        HookedTransformerConfig(
+            n_layers=depth, d_model=width, n_ctx=128, d_head=width // heads, n_heads=heads, d_vocab=256,
+            act_fn="gelu", normalization_type="LN", device="cpu", seed=0,
+        )
+    )  # fmt: skip
+
+
+def lens_bare(model: nn.Module, tokens: Tensor, targets: Tensor) -> Step:
+    """TransformerLens' model, nothing recorded."""
+    return lambda: loss_of(model, tokens, targets).backward()
+
+
+def lens_hooks(model: Any, tokens: Tensor, targets: Tensor) -> Step:
+    """All hook points of TransformerLens, forward and backward; it keeps the tensors."""
+
+    def step() -> None:
+        with model.hooks(fwd_hooks=[(lambda name: True, keep)], bwd_hooks=[(lambda name: True, keep)]):
+            loss_of(model, tokens, targets).backward()
+        kept.clear()
+
+    kept: list[Tensor] = []
+
+    def keep(x: Tensor, hook: Any) -> None:
+        kept.append(x.detach())
+
+    return step
+
+
+TOOLS: dict[str, Maker] = {
+    "bare": bare, "plain hooks, var_mean": hooks(cheap=False), "plain hooks, cheapest": hooks(cheap=True),
+    "normlab": normlab, "unit-scaling track_scales": unit_scaling, "torchlens record": torchlens,
+    "(TransformerLens, bare)": lens_bare, "TransformerLens, all hooks": lens_hooks,
+}  # fmt: skip
+
+
+def measure(depth: int, width: int, heads: int, steps: int) -> dict[str, float]:
+    """Return the median seconds of a step of each tool; a tool that is not there or fails has none."""
+    torch.manual_seed(0)
+    model = Gpt(depth, width, heads)
+    tokens, targets = nl.data.random_batch(batch=4, tokens=128)
+    ready: dict[str, tuple[nn.Module, Step]] = {}
+    own: Any = None
+    for name, make in TOOLS.items():
+        try:
+            if "TransformerLens" in name:
+                own = own or lens_model(depth, width, heads)
+            subject = own if "TransformerLens" in name else model
+            step = make(subject, tokens, targets)
+            subject.zero_grad(set_to_none=True)
+            step()
+            ready[name] = subject, step
+        except Exception as error:
+            print(f"  {name} left out: {type(error).__name__}: {str(error).splitlines()[0][:100]}")
+    seconds: dict[str, list[float]] = {name: [] for name in ready}
+    for _ in range(steps):
+        for name, (subject, step) in ready.items():
+            subject.zero_grad(set_to_none=True)
+            start = time.perf_counter()
+            step()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(taken) for name, taken in seconds.items()}
+
+
+# Right values: a module f, its input, and the root mean square of what f gives.
+
+
+class InPlaceSum(nn.Module):
+    """What f gives is changed in place afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.f = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add in place."""
+        h = self.f(x)
+        h += x
+        return h
+
+
+class Repeated(InPlaceSum):
+    """f stands in a checkpointed part."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run f in a checkpoint."""
+        return checkpoint(lambda y: self.f(y).tanh(), x, use_reentrant=False)
+
+
+class Halves(nn.Module):
+    """f gives float16 values of 300, whose squares overflow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.f = nn.Linear(6, 6).half()
+        with torch.no_grad():
+            self.f.weight.zero_()
+            self.f.bias.fill_(300.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run f in half precision."""
+        return self.f(x.half())
+
+
+def rms_by_hooks(reduce: Callable[[Tensor], float]) -> Callable[[nn.Module, Tensor], list[float]]:
+    """Return what plain hooks find: one number a firing."""
+
+    def find(model: nn.Module, x: Tensor) -> list[float]:
+        found: list[float] = []
+        handle = model.get_submodule("f").register_forward_hook(lambda m, args, out: found.append(reduce(out)))
+        model(x).float().sum().backward()
+        handle.remove()
+        return found
+
+    return find
+
+
+def rms_by_normlab(model: nn.Module, x: Tensor) -> list[float]:
+    """Return what normlab finds: one number a row."""
+    with nl.record(model) as recorder:
+        model(x).float().sum().backward()
+    table = recorder.table()
+    return table[(table["name"] == "f") & (table["quantity"] == "rms")]["value"].tolist()
+
+
+def rms_by_unit_scaling(model: nn.Module, x: Tensor) -> list[float]:
+    """Return what ``track_scales`` finds for the linear map, from its mean and standard deviation."""
+    from unit_scaling.transforms import track_scales
+
+    tracked: Any = track_scales(model)
+    tracked(x).float().sum().backward()
+    nodes = [node for node in tracked.scales_graph().nodes if node.op != "placeholder" and "linear" in str(node.target)]
+    metrics = [node.meta["metrics"].fwd for node in nodes if "metrics" in node.meta]
+    return [((m.numel - 1) / m.numel * m.std**2 + m.abs_mean**2) ** 0.5 for m in metrics]
+
+
+def rms_by_torchlens(model: nn.Module, x: Tensor) -> list[float]:
+    """Return what torchlens finds for the linear map, reduced as its documentation does: in the tensor's dtype."""
+    import torchlens as lens
+
+    out, found = lens.record(
+        model, x, save=lambda _: True, return_output=True, save_raw_activations=False,
+        activation_transform=lambda t: t.detach().square().mean().sqrt().reshape(1),
+    )  # fmt: skip
+    out.float().sum().backward()
+    records = [record for record in found.records if "linear" in record.ctx.label]
+    return [float(record.transformed_ram_payload) for record in records]
+
+
+FINDERS: dict[str, Callable[[nn.Module, Tensor], list[float]]] = {
+    "plain hooks": rms_by_hooks(lambda x: float(x.detach().square().mean().sqrt())),
+    "normlab": rms_by_normlab,
+    "unit-scaling": rms_by_unit_scaling,
+    "torchlens": rms_by_torchlens,
+}
+
+
+def right_values() -> None:
+    """Print for each case and tool what it finds."""
+    x = torch.randn(4, 5, 6, generator=torch.Generator().manual_seed(0))
+    cases: dict[str, tuple[Callable[[], nn.Module], bool]] = {
+        "changed in place later": (InPlaceSum, False), "checkpointed": (Repeated, False),
+        "float16 values of 300": (Halves, False), "compiled before": (InPlaceSum, True),
+    }  # fmt: skip
+    for case, (build, compiled) in cases.items():
+        torch.manual_seed(0)
+        model = build()
+        with torch.no_grad():
+            right = float(model.get_submodule("f")(x.to(model.f.weight.dtype)).double().square().mean().sqrt())
+        print(f"{case}: right {right:.4f}, once")
+        for tool, find in FINDERS.items():
+            torch.compiler.reset()
+            torch.manual_seed(0)
+            model = build()
+            if compiled:
+                model.compile(backend="eager")
+                model(x)
+            try:
+                found = find(model, x)
+            except Exception as error:
+                print(f"  {tool}: {type(error).__name__}: {str(error).splitlines()[0][:90]}")
+                continue
+            good = len(found) == 1 and abs(found[0] - right) <= 1e-5 * right
+            print(f"  {tool}: {', '.join(f'{one:.4f}' for one in found) or 'nothing'}{'' if good else '  WRONG'}")
+
+
+def main() -> None:
+    """Print the ratios of each shape, and the right values."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=8, help="steps of each tool")
+    parser.add_argument("--shape", type=int, nargs=3, action="append", metavar=("DEPTH", "WIDTH", "HEADS"))
+    parser.add_argument("--only", choices=("cost", "values"), help="leave the other half out")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    if options.only != "values":
+        for depth, width, heads in options.shape or [(12, 384, 6), (24, 128, 4)]:
+            print(f"L={depth} d={width} B=4 n=128 Pre-LN")
+            medians = measure(depth, width, heads, options.steps)
+            for name, seconds in medians.items():
+                base = medians["(TransformerLens, bare)" if "TransformerLens" in name else "bare"]
+                print(f"  {name}: {seconds * 1e3:.0f} ms, {seconds / base:.3f}")
+    if options.only != "cost":
+        right_values()
+
+
+if __name__ == "__main__":
+    main()
