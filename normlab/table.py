@@ -91,8 +91,11 @@ def _column(frame: pd.DataFrame, name: str, kind: ColumnKind) -> pd.Series:
         return values.astype("float64")
     if isinstance(values.dtype, pd.CategoricalDtype):
         categories = values.cat.categories
-        if not values.hasnans and categories.is_monotonic_increasing:
-            return values.cat.remove_unused_categories()
+        codes = values.cat.codes.to_numpy()
+        if categories.is_monotonic_increasing and not (codes < 0).any():
+            used = np.zeros(len(categories), bool)
+            used[codes] = True
+            return values if used.all() else values.cat.remove_unused_categories()
     text = values.astype(object).where(values.notna(), "").astype(str)
     return text.astype(pd.CategoricalDtype(sorted(set(text))))
 
@@ -161,7 +164,8 @@ def to_csv_bytes(frame: pd.DataFrame, *, header: bool = True) -> bytes:
     text = _csv_text(_cells_of(frame, name) for name in frame.columns[:varying])
     if varying < len(frame.columns):
         # A cell's own columns are the same in all of its rows: they are written once and repeated as text.
-        tail = _csv_text(_cells_of(frame.iloc[:1], name) for name in frame.columns[varying:])
+        first = frame.iloc[:1]
+        tail = _csv_text(_cells_of(first, name) for name in frame.columns[varying:])
         text = text.replace("\n", f",{tail}")
     names = _csv_text([name] for name in frame.columns) if header else ""
     return gzip.compress((names + text).encode(), compresslevel=3, mtime=0)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from normlab import table
@@ -107,8 +108,7 @@ def load(path: Path | str, where: Where = None) -> pd.DataFrame:
     if not place.is_dir():
         return matching(_read_file(place), wanted).reset_index(drop=True)
     if not wanted and (place / results.CSV).exists():
-        headers.read(place)
-        return table.read_csv(place / results.CSV)
+        return _joined(read_run(place))
     nothing = pd.DataFrame({name: [] for name in (*table.COLUMNS, *table.CELL_COLUMNS)})
     found = table.concat(_matching_cells(read_run(place), wanted))
     return found if len(found) else table.normalise(nothing)
@@ -121,6 +121,19 @@ def _read_file(path: Path) -> pd.DataFrame:
         return table.normalise(pd.read_parquet(path))
     except (OSError, ValueError, ImportError) as error:
         raise DataError(f"{path} cannot be read as a table ({error}): give a file that normlab wrote") from error
+
+
+def _joined(run: Run) -> pd.DataFrame:
+    """Read the joined table; of the cells' own columns only one, since ``run.json`` has what stands in each cell."""
+    path = run.path / results.CSV
+    index = results.cell_index(run.header, run.ok)
+    rows = {record.id: record.rows for record in run.ok}
+    of_cells = index.take(np.repeat(np.arange(len(index)), [rows[str(id)] for id in index["name"]]))
+    frame = table.read_csv(path, columns=[*table.COLUMNS, "model_seed"])
+    if not np.array_equal(frame["model_seed"], of_cells["model_seed"]):
+        return table.read_csv(path)
+    of_rows = table.normalise(frame.drop(columns="model_seed"))
+    return pd.concat([of_rows, of_cells[list(table.CELL_COLUMNS)].reset_index(drop=True)], axis=1)
 
 
 def _matching_cells(run: Run, wanted: tuple[Condition, ...]) -> Iterator[pd.DataFrame]:
