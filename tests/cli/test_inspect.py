@@ -1,17 +1,18 @@
-"""``normlab inspect``: architectures from their configuration alone."""
+"""``normlab inspect``: architectures from their configuration alone, and models on text."""
 
 import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
+import normlab as nl
 from normlab.cli import main
 
-pytestmark = [
-    pytest.mark.needs("transformers"),
-    pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning"),
-]
+of_transformers = pytest.mark.needs("transformers")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*:UserWarning", "ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning"
+)
 
 LLAMA_3_8B = dict(
     architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=4096, intermediate_size=14336,
@@ -25,6 +26,7 @@ def _file(folder: Path, **values: object) -> Path:
     return path
 
 
+@of_transformers
 def test_llama_3_8b_has_65_norms_and_needs_no_weights(tmp_path: Path) -> None:
     path = _file(tmp_path, **LLAMA_3_8B)
     result = CliRunner().invoke(main, ["inspect", "--architecture", str(path), "--json"])
@@ -34,6 +36,7 @@ def test_llama_3_8b_has_65_norms_and_needs_no_weights(tmp_path: Path) -> None:
     assert "x ← x + Attn(RMS(x))    blocks 1-32" in result.stderr
 
 
+@of_transformers
 @pytest.mark.parametrize(("kind", "depth"), [("deepseek_v3", 4), ("t5", 2)])
 def test_a_folder_with_experts_or_two_stacks(tmp_path: Path, kind: str, depth: int) -> None:
     _file(tmp_path, model_type=kind, num_hidden_layers=depth)
@@ -41,6 +44,96 @@ def test_a_folder_with_experts_or_two_stacks(tmp_path: Path, kind: str, depth: i
     assert result.exit_code == 0 and "placement pre" in result.stdout
 
 
+@of_transformers
 def test_a_file_that_is_no_configuration_is_one_sentence(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["inspect", "--architecture", str(_file(tmp_path, model_type="nothing"))])
     assert result.exit_code == 1 and "config.json" in result.stderr
+
+
+def normlab(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], prog_name="normlab", catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("specs") / "spec.json"
+    path.write_text(nl.ModelSpec(placement="pre", depth=4, width=16, heads=2).to_json())
+    return path
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "book.txt"
+    path.write_text("It was the best of times, it was the worst of times. " * 20)
+    return path
+
+
+def test_a_saved_spec_on_a_text(spec: Path, text: Path, tmp_path: Path) -> None:
+    result = normlab("inspect", spec, "--text", text, "--tokens", 16, "--json", "--out", tmp_path / "out")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 0 and found["data"]["data"].startswith("text:book")
+    assert [one["topic"] for one in found["findings"]] == [
+        "growth of the stream", "massive activations", "idle blocks", "gradients", "attention logits", "range of fp16",
+        "rounding of bf16",
+    ]  # fmt: skip
+    assert "x ← x + MLP(LN(x))    blocks 1-4" in result.stderr and "Massive activations. None" in result.stderr
+    table = nl.load(found["files"]["table"])
+    (rms,) = table.query("site == 'stream' and quantity == 'median_rms' and layer == 4 and sublayer == 'mlp'")["value"]
+    assert rms == found["layers"][-1]["median rms"]
+    page = Path(found["files"]["report"]).read_text()
+    assert "What was seen" in page and 'id="plot-stream_growth"' in page
+    assert json.loads(Path(found["files"]["inspection"]).read_text())["findings"] == found["findings"]
+
+
+def test_the_report_of_the_table_can_be_made_again(spec: Path, tmp_path: Path) -> None:
+    normlab("inspect", spec, "--tokens", 16, "--out", tmp_path)
+    assert normlab("report", tmp_path / "results.csv.gz", "--out", tmp_path / "again.html").exit_code == 0
+
+
+def test_no_backward_pass(spec: Path) -> None:
+    found = json.loads(normlab("inspect", spec, "--tokens", 16, "--no-grad", "--json").stdout)
+    assert not found["backward"] and "gradient" not in found["layers"][-1]
+
+
+def test_conditions_decide_the_exit_code(spec: Path) -> None:
+    line = ("inspect", spec, "--tokens", 16)
+    result = normlab(*line, "--assert", "stream.median_rms@last < 100", "--assert", "loss < 50")
+    assert result.exit_code == 0 and "stream.median_rms@last < 100: holds in 1 row" in result.stdout
+    result = normlab(*line, "--assert", "stream.median_rms@last > 100", "--json")
+    assert result.exit_code == 1 and "1 of 1 assertion failed: stream.median_rms@last > 100" in result.stderr
+    assert json.loads(result.stdout)["assertions"][0]["holds"] is False
+
+
+@pytest.mark.parametrize("condition", ["stream.median_rms", "stream.nothing < 1", "stream.rms < x"])
+def test_a_bad_condition_is_a_usage_error_before_anything_runs(condition: str) -> None:
+    result = normlab("inspect", "nowhere", "--assert", condition)
+    assert result.exit_code == 2 and "the condition" in result.stderr and "nowhere" not in result.stderr
+
+
+def test_a_condition_on_what_the_model_has_not(spec: Path) -> None:
+    result = normlab("inspect", spec, "--tokens", 16, "--assert", "gate.grad_norm < 1")
+    assert result.exit_code == 1 and "no row" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_either_a_model_or_an_architecture(spec: Path) -> None:
+    assert normlab("inspect").exit_code == 2
+    assert normlab("inspect", spec, "--architecture", spec).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("", "empty"), ("short", "has 5 bytes"), ("\x00\x01", "binary")],
+    ids=["empty", "short", "binary"],
+)
+def test_a_text_that_cannot_be_used_is_one_sentence(spec: Path, tmp_path: Path, content: str, says: str) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text(content)
+    result = normlab("inspect", spec, "--text", path, "--tokens", 16)
+    assert result.exit_code == 1 and result.stderr.count("\n") == 1 and says in result.stderr
+    assert normlab("inspect", spec, "--text", tmp_path / "nowhere.txt").exit_code == 2
+
+
+def test_what_is_no_model_is_one_sentence(tmp_path: Path) -> None:
+    for name in ("nowhere", tmp_path):
+        result = normlab("inspect", name)
+        assert result.exit_code == 1 and result.stderr.count("\n") == 1 and "Error" in result.stderr

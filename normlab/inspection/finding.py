@@ -1,0 +1,93 @@
+"""What is said about a model: a sentence with numbers, and the threshold that makes it worth a warning."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from normlab.recording import Address
+
+_SUBLAYERS: Mapping[str, str] = {"attn": "attention", "cross": "cross-attention", "mlp": "MLP", "embed": "embedding"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for.
+
+    Attributes:
+        topic: what it is about.
+        found: whether the threshold was passed.
+        says: what was measured, in one or a few sentences with numbers.
+        threshold: what had to be passed, in words.
+        numbers: the numbers behind it, as plain values.
+    """
+
+    topic: str
+    found: bool
+    says: str
+    threshold: str
+    numbers: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values for JSON; a number that is not finite is null."""
+        return {
+            "topic": self.topic,
+            "found": self.found,
+            "says": self.says,
+            "threshold": self.threshold,
+            "numbers": plain(self.numbers),
+        }
+
+
+def plain(value: Any) -> Any:
+    """Return nested values for JSON; numbers that are not finite become ``None``."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+def number(value: float) -> str:
+    """Return ``value`` with three significant digits."""
+    if not math.isfinite(value):
+        return "no finite value"
+    if not value:
+        return "0"
+    if not 1e-3 <= abs(value) < 1e5:
+        return f"{value:.2e}".replace("-", "−")
+    text = f"{value:#.3g}" if abs(value) < 100 else f"{value:.0f}"
+    return text.rstrip(".").replace("-", "−")
+
+
+def place(address: Address, stacks: Iterable[str] = ()) -> str:
+    """Return where something is, in words: ``the MLP of block 3``."""
+    stack = f" of the {address.stack}" if len(set(stacks)) > 1 else ""
+    if address.sublayer == "embed":
+        return f"the embedding{stack}"
+    return f"the {_SUBLAYERS.get(address.sublayer, address.sublayer)} of block {address.layer}{stack}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return ``1-3, 5`` for 1, 2, 3, 5."""
+    runs: list[list[int]] = []
+    for one in sorted(set(numbers)):
+        if runs and one == runs[-1][-1] + 1:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def listed(words: Iterable[str]) -> str:
+    """Return ``a, b and c``."""
+    *first, last = [*words]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def blocks(numbers: Iterable[int]) -> str:
+    """Return ``block 3``, or ``blocks 1-3, 5``."""
+    found = sorted(set(numbers))
+    return f"block{'' if len(found) == 1 else 's'} {ranges(found)}"

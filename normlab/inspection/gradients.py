@@ -1,0 +1,95 @@
+"""Gradients that grow or vanish from the last block back to the first, by role."""
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from normlab.inspection.finding import Finding, blocks, listed, number
+
+#: A role's gradient vanishes or grows if its norm changes more than this along the fitted line.
+CHANGES: Final = 10.0
+_THRESHOLD: Final = (
+    "along the Theil-Sen line of ln(gradient norm) against the block, block 1 and the last differ more than "
+    f"{CHANGES:g}-fold"
+)
+_FEWEST: Final = 4
+
+
+def gradients(table: pd.DataFrame, backward: bool) -> Finding:
+    """Return the finding.
+
+    Args:
+        table: what was recorded.
+        backward: whether a backward pass ran.
+    """
+    if not backward:
+        return Finding("gradients", False, "Not looked at: no backward pass was run.", _THRESHOLD, {"roles": []})
+    rows = table[
+        (table["quantity"] == "grad_norm") & table["layer"].notna() & table["sublayer"].isin(["attn", "cross", "mlp"])
+    ]
+    # The gradient of the keys' bias is zero up to rounding whatever the model does; other biases say nothing new.
+    rows = rows[~rows["role"].astype(str).str.endswith("_bias") & (rows["role"] != "other")]
+    found = [_of_role(str(stack), str(sub), str(role), each) for (stack, sub, role), each in _grouped(rows)]
+    vanish = [one for one in found if one["factor"] is not None and one["factor"] < 1 / CHANGES]
+    grow = [one for one in found if one["factor"] is not None and one["factor"] > CHANGES]
+    broken = [one for one in found if one["zero"] or one["nonfinite"]]
+    says = " ".join(filter(None, [_said(vanish, "falls"), _said(grow, "grows"), *map(_gaps, broken)]))
+    return Finding("gradients", bool(vanish or grow or broken), says or _even(found), _THRESHOLD, {"roles": found})
+
+
+def _grouped(rows: pd.DataFrame) -> Any:
+    return rows.groupby(["stack", "sublayer", "role"], observed=True, sort=False)
+
+
+def _of_role(stack: str, sublayer: str, role: str, rows: pd.DataFrame) -> dict[str, Any]:
+    """Return a role's norms and what the line through their logarithms says from the last block back to block 1."""
+    rows = rows.sort_values("layer")
+    layer, norm = rows["layer"].to_numpy(dtype=float), rows["value"].to_numpy(dtype=float)
+    usable = np.isfinite(norm) & (norm > 0) & (rows["status"] != "nonfinite").to_numpy()
+    factor = None
+    if usable.sum() >= _FEWEST:
+        slope = stats.theilslopes(np.log(norm[usable]), layer[usable]).slope
+        factor = float(np.exp(-slope * (layer[usable].max() - layer[usable].min())))
+    return {
+        "stack": stack,
+        "sublayer": sublayer,
+        "role": role,
+        "layers": [int(one) for one in layer],
+        "grad_norm": norm.tolist(),
+        "factor": factor,
+        "zero": [int(one) for one in layer[(rows["status"] == "exact-zero").to_numpy()]],
+        "nonfinite": [int(one) for one in layer[(rows["status"] == "nonfinite").to_numpy()]],
+    }
+
+
+def _name(one: dict[str, Any]) -> str:
+    return f"{one['role']} ({one['sublayer']})"
+
+
+def _said(found: list[dict[str, Any]], verb: str) -> str:
+    if not found:
+        return ""
+    parts = []
+    for one in sorted(found, key=lambda one: abs(np.log(one["factor"])), reverse=True):
+        times = one["factor"] if verb == "grows" else 1 / one["factor"]
+        parts.append(f"{_name(one)} {number(times)}-fold")
+    return f"From the last block back to the first the gradient {verb}: {listed(parts)}."
+
+
+def _gaps(one: dict[str, Any]) -> str:
+    parts = [f"exactly zero in {blocks(one['zero'])}"] if one["zero"] else []
+    parts += [f"not finite in {blocks(one['nonfinite'])}"] if one["nonfinite"] else []
+    return f"The gradient of {_name(one)} is {listed(parts)}."
+
+
+def _even(found: list[dict[str, Any]]) -> str:
+    known = [one for one in found if one["factor"] is not None]
+    if not known:
+        return "No role has gradients in enough blocks to tell."
+    worst = max(known, key=lambda one: abs(np.log(one["factor"])))
+    return (
+        "None grows or vanishes: from the last block back to the first no role's gradient changes more than "
+        f"{number(float(np.exp(abs(np.log(worst['factor'])))))}-fold ({_name(worst)})."
+    )

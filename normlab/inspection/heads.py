@@ -1,0 +1,91 @@
+"""To which sub-layer the attention logits of a running model belong."""
+
+import os.path
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from normlab.inspection.attention import HeadLogits, fits, head_logits, softmaxes
+from normlab.recording import Address, SitePlan
+
+#: Parameters of an attention sub-layer that do not stand inside its attention module.
+_OUTSIDE = ("norm_gain", "norm_bias", "branch_scale")
+
+
+class Heads:
+    """Collects the logits of each head of each attention sub-layer while a model runs.
+
+    Args:
+        model: the model.
+        plan: its sites; the sub-layers are those whose parameters it names.
+        tokens: numbers of sequences and tokens.
+
+    Attributes:
+        found: the logits of the heads of each sub-layer that was seen.
+        expected: the attention sub-layers, in order.
+    """
+
+    def __init__(self, model: nn.Module, plan: SitePlan, tokens: tuple[int, int]) -> None:
+        self.found: dict[Address, list[HeadLogits]] = {}
+        self._model, (self._batch, self._length) = model, tokens
+        self._owned = _owners(plan)
+        owned = [address for each in self._owned.values() for address in each]
+        # Blocks that share the matrices of another one have logits, but no matrices to find them by.
+        others = [replace(one.address, site="") for one in plan.absent if one.address.site == "logits"]
+        self.expected = list(dict.fromkeys([*owned, *others]))
+        self._running: list[str] = []
+        self._seen: dict[str, int] = {}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch the model run."""
+        with ExitStack() as stack:
+            for path in self._owned:
+                module = self._model.get_submodule(path)
+                stack.callback(module.register_forward_pre_hook(self._starts(path)).remove)
+                stack.callback(module.register_forward_hook(self._ends).remove)
+            stack.enter_context(softmaxes(self._take))
+            yield
+
+    def _starts(self, path: str) -> Any:
+        def starts(module: nn.Module, args: Any) -> None:
+            self._running.append(path)
+            self._seen[path] = 0
+
+        return starts
+
+    def _ends(self, module: nn.Module, args: Any, result: Any) -> None:
+        self._running.pop()
+
+    def _take(self, x: Tensor) -> None:
+        if not self._running or not fits(x, self._batch, self._length):
+            return
+        path = self._running[-1]
+        number = self._seen[path]
+        self._seen[path] += 1
+        if number < len(self._owned[path]):
+            self.found.setdefault(self._owned[path][number], head_logits(x, self._batch))
+
+
+def _owners(plan: SitePlan) -> dict[str, list[Address]]:
+    """Return the attention sub-layers by the module that holds all their matrices."""
+    names: dict[Address, list[str]] = defaultdict(list)
+    for parameter in plan.parameters:
+        if parameter.address.sublayer in ("attn", "cross") and parameter.role not in _OUTSIDE:
+            names[parameter.address].append(parameter.name)
+    owned: dict[str, list[Address]] = defaultdict(list)
+    for address, each in names.items():
+        owned[_common(each)].append(address)
+    return owned
+
+
+def _common(names: list[str]) -> str:
+    """Return the innermost module that holds all parameters."""
+    modules = [name.split(".")[:-1] for name in names]
+    # A lone matrix still belongs to a module around it, in which the softmax is taken.
+    prefix = os.path.commonprefix([path[:-1] for path in modules])
+    return ".".join(prefix)

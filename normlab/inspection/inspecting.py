@@ -1,0 +1,143 @@
+"""Inspecting a model: one recorded pass, one pass that looks closer, and what both show."""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import nn
+
+from normlab import table as tables
+from normlab.errors import RecordingError
+from normlab.inspection.blocks import idle
+from normlab.inspection.feeding import Windows
+from normlab.inspection.gradients import gradients
+from normlab.inspection.growth import growth
+from normlab.inspection.inspection import Inspection
+from normlab.inspection.loading import load_subject, task_of_class
+from normlab.inspection.looking import look
+from normlab.inspection.massive import massive
+from normlab.inspection.precision import head_room, logits, rounding
+from normlab.inspection.rows import rows_of
+from normlab.inspection.subject import LOSSES, Feed, Subject, Task, task_of
+from normlab.models import Transformer
+from normlab.recording import Architecture, SitePlan, record
+from normlab.recording.planning import plan_of
+
+
+def inspect(
+    model: nn.Module | str | Path,
+    *,
+    text: Path | str | None = None,
+    tokenizer: Any = None,
+    batch: int = 2,
+    tokens: int = 128,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    backward: bool = True,
+) -> Inspection:
+    """Run a model on text, forward and backward, and say what it does to the scale of its activations.
+
+    The model runs in evaluation mode. The gradients that it has are dropped.
+
+    Args:
+        model: a module; or a folder or file that transformers loads, ``package.module:function``, or a saved spec.
+        text: a UTF-8 file; the documentation of Python's standard library unless given.
+        tokenizer: for a module: turns text into tokens, as those of transformers; bytes are tokens without one.
+        batch: sequences.
+        tokens: tokens in each.
+        seed: of the places of the windows in the text, and of the weights of a spec.
+        dtype: of the weights, where the model is loaded.
+        backward: whether to run backward too.
+
+    Raises:
+        DataError: the model or the text cannot be used.
+        RecordingError: no residual stream was found.
+    """
+    subject = _subject(model, tokenizer, seed, dtype)
+    windows = Windows(batch, tokens, None if text is None else Path(text), seed)
+    return inspect_subject(subject, windows, backward=backward)
+
+
+def _subject(model: nn.Module | str | Path, tokenizer: Any, seed: int, dtype: torch.dtype) -> Subject:
+    if not isinstance(model, nn.Module):
+        return load_subject(str(model), seed=seed, dtype=dtype)
+    name = type(model).__name__
+    return Subject(name, model, tokenizer, task_of_class(model) if tokenizer is not None else None)
+
+
+def inspect_subject(subject: Subject, windows: Windows, *, backward: bool = True) -> Inspection:
+    """Inspect a model that was loaded.
+
+    Raises:
+        DataError: the model does not take the text.
+        RecordingError: no residual stream was found.
+    """
+    feed = windows.feed(subject)
+    model, was_training = subject.model, subject.model.training
+    model.eval()
+    try:
+        architecture = _architecture(subject, feed)
+        plan, task = plan_for(subject, architecture), task_of(subject, architecture)
+        recorded, loss = _recorded(subject, feed, plan, task, backward)
+        batch, tokens = feed.tokens.shape
+        seen = look(model, plan, lambda: subject.forward(feed), (batch, tokens))
+    finally:
+        model.train(was_training)
+    data = windows.columns()
+    table = _with_data(tables.concat([recorded, tables.from_rows(list(rows_of(seen)))]), subject.name, data)
+    return Inspection(
+        name=subject.name,
+        architecture=architecture,
+        table=table,
+        findings=(
+            *growth(seen),
+            massive(seen, feed.words),
+            idle(seen),
+            gradients(table, backward),
+            logits(seen),
+            head_room(seen),
+            rounding(seen),
+        ),
+        loss=loss,
+        loss_says=LOSSES[task],
+        backward=backward,
+        dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
+        data=data,
+        notes=subject.notes,
+        look=seen,
+    )
+
+
+def plan_for(subject: Subject, found: Architecture) -> SitePlan:
+    """Return the plan with which a model is observed: the zoo's own, or what discovery found."""
+    return plan_of(subject.model) if isinstance(subject.model, Transformer) else found.plan
+
+
+def _architecture(subject: Subject, feed: Feed) -> Architecture:
+    with torch.no_grad():
+        subject.forward(feed)  # a model that does not take such tokens is refused before anything else
+    found = subject.architecture(feed)
+    if not found.stacks:
+        raise RecordingError(f"no residual stream was found in {subject.name}: {found.reason}; give a transformer")
+    return found
+
+
+def _recorded(subject: Subject, feed: Feed, plan: SitePlan, task: Task, backward: bool) -> tuple[pd.DataFrame, float]:
+    """Return the recorder's table and the loss; the gradients are dropped again."""
+    subject.model.zero_grad(set_to_none=True)
+    with record(subject.model, sites=plan) as recorder, nullcontext() if backward else torch.no_grad():
+        loss = subject.loss(feed, task)
+        if backward:
+            loss.backward()
+    table = recorder.table()
+    subject.model.zero_grad(set_to_none=True)
+    return table, float(loss.detach())
+
+
+def _with_data(table: pd.DataFrame, name: str, data: Mapping[str, object]) -> pd.DataFrame:
+    # Constant columns, which tables.normalise gives their dtypes.
+    columns: dict[str, Any] = {"model": name, **data}
+    return tables.normalise(table.assign(**columns))

@@ -1,0 +1,122 @@
+"""What an inspection gives: findings, a table, and the table by layer that people read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Final
+
+import pandas as pd
+
+from normlab.inspection.finding import Finding, number, plain
+from normlab.inspection.looking import Look
+from normlab.recording import Architecture
+
+#: The columns of the table by layer: heading, site and quantity, or a role's gradient.
+_COLUMNS: Final[tuple[tuple[str, str, str, str], ...]] = (
+    ("rms", "stream", "rms", ""),
+    ("median rms", "stream", "median_rms", ""),
+    ("bulk rms", "stream", "bulk_rms", ""),
+    ("max", "stream", "max_abs", ""),
+    ("update ratio", "update", "update_ratio", ""),
+    ("alignment", "update", "alignment", ""),
+    ("input rms", "input", "rms", ""),
+    ("block change", "stream", "block_change", ""),
+    ("bf16 lost", "update", "bf16_lost_share", ""),
+    ("logit max", "logits", "max_abs", ""),
+    ("gradient", "stream_grad", "l2", ""),
+)
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What :func:`~normlab.inspection.inspect` found.
+
+    Attributes:
+        name: the model, as the user named it.
+        architecture: what it is made of.
+        table: the measurements, as a recorder gives them, and those of the inspection.
+        findings: what was looked for, found or not.
+        loss: the value of the loss.
+        loss_says: what the loss is.
+        backward: whether gradients were taken.
+        dtype: of the weights.
+        data: what the batch is, as columns of the table.
+        notes: what should be known about how the model was loaded.
+        look: what was seen beside the recorder.
+    """
+
+    name: str
+    architecture: Architecture
+    table: pd.DataFrame
+    findings: tuple[Finding, ...]
+    loss: float
+    loss_says: str
+    backward: bool
+    dtype: str
+    data: Mapping[str, object]
+    notes: tuple[str, ...] = ()
+    look: Look = field(default_factory=Look, repr=False)
+
+    @property
+    def short_name(self) -> str:
+        """The model's name; of a path its last two parts."""
+        return "/".join(PurePath(self.name).parts[-2:])
+
+    @property
+    def layers(self) -> pd.DataFrame:
+        """A row for each sub-layer, with what people look at first; NaN where there is no value."""
+        return by_layer(self.table)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the table as plain values for JSON; numbers that are not finite are null."""
+        rows = self.layers.to_dict("records")
+        return {
+            "model": self.name,
+            "architecture": self.architecture.to_dict(),
+            "loss": plain(self.loss),
+            "loss_says": self.loss_says,
+            "backward": self.backward,
+            "dtype": self.dtype,
+            "data": dict(self.data),
+            "notes": list(self.notes),
+            "findings": [finding.to_dict() for finding in self.findings],
+            "layers": [{str(name): _value(value) for name, value in row.items()} for row in rows],
+        }
+
+    def __str__(self) -> str:
+        given = f"{self.data['batch']} sequences of {self.data['tokens']} tokens of {self.data['data']}, {self.dtype}"
+        lines = [f"{self.name}: {given}; loss {number(self.loss)} ({self.loss_says})", *self.notes, ""]
+        lines += [str(self.architecture), ""]
+        lines += [f"{'!' if one.found else '-'} {one.topic.capitalize()}. {one.says}" for one in self.findings]
+        return "\n".join(lines)
+
+
+def by_layer(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each sub-layer of each stack, with the columns that people look at first."""
+    rows = table[table["layer"].notna() & table["sublayer"].isin(["embed", "attn", "cross", "mlp"])]
+    places = rows[["stack", "layer", "sublayer"]].drop_duplicates()
+    frame = pd.DataFrame(
+        {
+            "stack": places["stack"].astype(str),
+            "layer": places["layer"].astype(int),
+            "sublayer": places["sublayer"].astype(str),
+        }
+    )
+    order = {name: rank for rank, name in enumerate(("embed", "attn", "cross", "mlp"))}
+    frame["rank"] = frame["sublayer"].map(order)
+    frame = frame.sort_values(["stack", "layer", "rank"], kind="stable").drop(columns="rank").reset_index(drop=True)
+    for heading, site, quantity, role in _COLUMNS:
+        own = rows[(rows["site"] == site) & (rows["quantity"] == quantity) & (rows["role"] == role)]
+        # Heads have a row each: the largest stands for them.
+        values = own.groupby([own["stack"].astype(str), own["layer"].astype(int), own["sublayer"].astype(str)])[
+            "value"
+        ].max()
+        keys = list(zip(frame["stack"], frame["layer"], frame["sublayer"], strict=True))
+        found = values.to_dict()
+        if found and pd.notna(list(found.values())).any():
+            frame[heading] = [found.get(key, float("nan")) for key in keys]
+    return frame
+
+
+def _value(value: object) -> object:
+    return plain(value) if isinstance(value, float) else int(value) if hasattr(value, "__index__") else value

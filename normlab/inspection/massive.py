@@ -1,0 +1,172 @@
+"""Massive activations: which token and channel, and where they are born and cancelled."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from normlab.inspection.finding import Finding, listed, number, place
+from normlab.inspection.looking import Look
+from normlab.inspection.tokens import MASSIVE, Place
+from normlab.recording import Address
+
+#: A sub-layer bears or cancels an entry where it changes its size by more than this share of its peak.
+STEP: Final = 0.2
+#: Groups of massive entries that are described; the numbers hold all.
+_DESCRIBED: Final = 3
+_THRESHOLD: Final = f"an entry more than {MASSIVE:g} times the median over tokens of the token's rms at the same site"
+
+
+def massive(look: Look, words: Sequence[Sequence[str]]) -> Finding:
+    """Return the finding.
+
+    Args:
+        look: what was seen.
+        words: the tokens of each sequence as text.
+    """
+    if not look.streams:
+        return Finding("massive activations", False, "No stream was observed.", _THRESHOLD, {})
+    broken = {at: one.nonfinite for at, one in look.streams.items() if one.nonfinite}
+    left_out = _left_out(broken) if broken else ""
+    at, worst = max(look.streams.items(), key=lambda item: _ratio(item[1].massive_ratio))
+    top = {
+        "largest_ratio": worst.massive_ratio,
+        "layer": at.layer,
+        "sublayer": at.sublayer,
+        "value": worst.largest,
+        "sequence": worst.place.sequence,
+        "token": worst.place.token,
+        "channel": worst.place.channel,
+    }
+    stacks = {address.stack for address in look.streams}
+    if not worst.largest <= math.inf:
+        return Finding("massive activations", False, f"No token of the stream is finite.{left_out}", _THRESHOLD, {})
+    if not look.tracks:
+        says = (
+            f"None: the largest entry of the stream is {number(worst.massive_ratio)} times the median token's rms "
+            f"(after {place(at, stacks)}).{left_out}"
+        )
+        return Finding("massive activations", False, says, _THRESHOLD, {**top, "entries": []})
+    entries = sorted((_entry(look, *one) for one in look.tracks.items()), key=lambda entry: -abs(entry["peak"]))
+    says = (
+        " ".join([*(_words(each, words, stacks) for each in _groups(entries)[:_DESCRIBED]), _rest(entries)]).strip()
+        + left_out
+    )
+    return Finding("massive activations", True, says, _THRESHOLD, {**top, "entries": [_plain(e) for e in entries]})
+
+
+def _left_out(broken: Mapping[Address, int]) -> str:
+    first = next(iter(broken))
+    where = f"{broken[first]} after {place(first)}, where they begin"
+    return f" Tokens with entries that are not finite are left out: {where}."
+
+
+def _ratio(value: float) -> float:
+    return value if value == value else 0.0
+
+
+def _entry(look: Look, key: tuple[str, Place], track: Mapping[Address, float]) -> dict[str, Any]:
+    """Describe one entry by the steps of its value from site to site."""
+    sites = list(track)
+    peak = max(sites, key=lambda at: abs(track[at]))
+    large = STEP * abs(track[peak])
+    until, steps = sites.index(peak), list(pairwise(sites))
+    ratios = {at: abs(track[at]) / look.streams[at].median_rms for at in sites if look.streams[at].median_rms > 0}
+    most = max(ratios, key=ratios.__getitem__)
+    return {
+        "stack": key[0],
+        "place": key[1],
+        "peak": track[peak],
+        "peak_at": peak,
+        "born": [step for step in steps[:until] if abs(track[step[1]]) - abs(track[step[0]]) > large],
+        "cancelled": [step for step in steps[until:] if abs(track[step[0]]) - abs(track[step[1]]) > large],
+        "still": abs(track[sites[-1]]) > MASSIVE * look.streams[sites[-1]].median_rms,
+        "last": track[sites[-1]],
+        "track": track,
+        "ratio": ratios[most],
+        "ratio_at": most,
+    }
+
+
+def _groups(entries: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Put together what is the same channel at the same position of several sequences."""
+    groups: dict[tuple[str, int, int], list[dict[str, Any]]] = defaultdict(list)
+    for entry in entries:
+        groups[entry["stack"], entry["place"].token, entry["place"].channel].append(entry)
+    return list(groups.values())
+
+
+def _words(group: list[dict[str, Any]], words: Sequence[Sequence[str]], stacks: set[str]) -> str:
+    entry = group[0]
+    at = entry["place"]
+    texts = [repr(words[one["place"].sequence][at.token]) for one in group if words]
+    said = f" ({listed(dict.fromkeys(texts))})" if texts else ""
+    several = f" of {len(group)} sequences" if len(group) > 1 else f" of sequence {at.sequence}"
+    origin = f"is born in {_steps(entry, 'born', stacks)}" if entry["born"] else _gradual(entry)
+    end = f"is cancelled in {_steps(entry, 'cancelled', stacks)}" if entry["cancelled"] else _fading(entry)
+    left = "is still massive" if entry["still"] else "is no longer massive"
+    return (
+        f"Channel {at.channel} of token {at.token}{said}{several} reaches {number(entry['peak'])} after "
+        f"{place(entry['peak_at'], stacks)}{_ratio_words(entry, stacks)}. It {origin}, {end}, and {left} after the "
+        f"last block ({number(entry['last'])})."
+    )
+
+
+def _ratio_words(entry: dict[str, Any], stacks: set[str]) -> str:
+    """Say where an entry stands out most, and by how much."""
+    times = f"{number(entry['ratio'])} times the median token's rms"
+    if entry["ratio_at"] == entry["peak_at"]:
+        return f", {times}"
+    return f"; it stands out most after {place(entry['ratio_at'], stacks)} ({times})"
+
+
+def _gradual(entry: dict[str, Any]) -> str:
+    """Say how an entry that no single sub-layer bears came about."""
+    first = next(iter(entry["track"].values()))
+    if abs(first) > abs(entry["peak"]) / 2:
+        return f"is there from the start ({number(first)})"
+    return f"grows from {number(first)} in steps of less than {STEP:.0%} of its peak".replace("%", " %")
+
+
+def _fading(entry: dict[str, Any]) -> str:
+    """Say what became of an entry that no single sub-layer cancels."""
+    return "fades in small steps" if abs(entry["last"]) < abs(entry["peak"]) / 2 else "is nowhere cancelled"
+
+
+def _steps(entry: dict[str, Any], which: str, stacks: set[str]) -> str:
+    track = entry["track"]
+    return listed(
+        f"{place(after, stacks)} (from {number(track[before])} to {number(track[after])})"
+        for before, after in entry[which]
+    )
+
+
+def _rest(entries: Sequence[dict[str, Any]]) -> str:
+    groups = _groups(entries)
+    left = sum(len(group) for group in groups[_DESCRIBED:])
+    return f"{left} more massive {'entry is' if left == 1 else 'entries are'} in the JSON." if left else ""
+
+
+def _plain(entry: dict[str, Any]) -> dict[str, Any]:
+    def where(at: Address) -> dict[str, Any]:
+        return {"layer": at.layer, "sublayer": at.sublayer}
+
+    at, track = entry["place"], entry["track"]
+    steps = {
+        which: [{**where(two), "before": track[one], "after": track[two]} for one, two in entry[which]]
+        for which in ("born", "cancelled")
+    }
+    return {
+        "stack": entry["stack"],
+        "sequence": at.sequence,
+        "token": at.token,
+        "channel": at.channel,
+        "peak": entry["peak"],
+        "peak_at": where(entry["peak_at"]),
+        "ratio": entry["ratio"],
+        "ratio_at": where(entry["ratio_at"]),
+        **steps,
+        "still_massive": entry["still"],
+        "values": [{**where(one), "value": value} for one, value in track.items()],
+    }

@@ -1,0 +1,178 @@
+"""The streams of two models on the same input, and what each block makes of the other model's stream."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from normlab.inspection.reading import reading, step_by_step
+from normlab.recording import Address, Architecture, Port, SitePlan
+from normlab.recording.tensors import tensors_in
+
+#: A tensor among the arguments of a module: a position or a keyword, and the way into containers.
+_Way = tuple[int | str, ...]
+
+
+class Stream(NamedTuple):
+    """The tensors of a stream.
+
+    Attributes:
+        values: ``[sequence, token, feature]`` at each site, in order.
+        ends: for each block, and 0 for the embedding, the site after it.
+    """
+
+    values: dict[Address, Tensor]
+    ends: dict[int, Address]
+
+    def after(self, layer: int) -> Float[Tensor, "sequence token feature"]:
+        """Return the stream after a block."""
+        return self.values[self.ends[layer]]
+
+
+def streams(model: nn.Module, plan: SitePlan, run: Callable[[], Any], tokens: tuple[int, int]) -> dict[str, Stream]:
+    """Run a model and return the streams of its stacks."""
+    ports = {one.address: one.port for one in plan.observed if one.address.site == "stream"}
+    shown: dict[Port, Tensor] = {}
+
+    def see(port: Port, tensor: Tensor) -> None:
+        shown[port] = tensor.clone()
+
+    with torch.no_grad(), reading(model, ports.values(), tokens, see):
+        run()
+    found: dict[str, Stream] = {}
+    for address, port in ports.items():
+        if port in shown and address.layer is not None:
+            stream = found.setdefault(address.stack, Stream({}, {}))
+            stream.values[address] = shown[port]
+            stream.ends[address.layer] = address
+    return found
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What the blocks of a model make of streams that are not their own.
+
+    Attributes:
+        after: for each block what it gives.
+        reason: why that cannot be said.
+    """
+
+    after: Mapping[int, Tensor]
+    reason: str = ""
+
+
+def fed(model: nn.Module, found: Architecture, stack: str, run: Callable[[], Any], own: Stream, other: Stream) -> Fed:
+    """Feed each block of a stack with the stream that another model gives to its block of that number.
+
+    Args:
+        model: the model.
+        found: its architecture.
+        stack: the stack.
+        run: runs the model on the batch.
+        own: the model's own stream.
+        other: the stream to feed, of the same width.
+    """
+    paths = _blocks(found, stack)
+    if not paths:
+        return Fed({}, "the blocks are no modules of their own")
+    places: dict[int, tuple[_Way, _Way]] = {}
+    with torch.no_grad(), step_by_step(), _watched(model, paths, own, places):
+        run()
+    if len(places) < len(paths):
+        return Fed({}, "a block takes or gives something other than the stream")
+    given: dict[int, Tensor] = {}
+    with torch.no_grad(), step_by_step(), _replaced(model, paths, places, other, given):
+        run()
+    return Fed(given)
+
+
+def _blocks(found: Architecture, stack: str) -> dict[int, str]:
+    (own,) = [each for each in found.stacks if each.name == stack]
+    paths = {part.layer: part.block for part in own.sublayers}
+    return paths if all(paths.values()) and len(set(paths.values())) == len(paths) else {}
+
+
+@contextmanager
+def _watched(
+    model: nn.Module, paths: Mapping[int, str], own: Stream, places: dict[int, tuple[_Way, _Way]]
+) -> Iterator[None]:
+    """Find in each block's arguments and result the tensors that are the stream before and after it."""
+
+    def hook(layer: int) -> Any:
+        def after(module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+            taken = _where((args, kwargs), own.after(layer - 1)) if layer - 1 in own.ends else None
+            given = _where(result, own.after(layer)) if layer in own.ends else None
+            if taken is not None and given is not None:
+                places[layer] = taken, given
+
+        return after
+
+    handles = [
+        model.get_submodule(path).register_forward_hook(hook(layer), with_kwargs=True) for layer, path in paths.items()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _where(values: Any, stream: Tensor) -> _Way | None:
+    for way, tensor in tensors_in(values):
+        if tensor.shape == stream.shape and tensor.dtype == stream.dtype and torch.equal(tensor, stream):
+            return way
+    return None
+
+
+@contextmanager
+def _replaced(
+    model: nn.Module,
+    paths: Mapping[int, str],
+    places: Mapping[int, tuple[_Way, _Way]],
+    other: Stream,
+    given: dict[int, Tensor],
+) -> Iterator[None]:
+    def before(layer: int) -> Any:
+        def replace(module: nn.Module, args: Any, kwargs: Any) -> Any:
+            if layer - 1 not in other.ends:
+                return None
+            (side, *way), _ = places[layer]
+            own = dict(tensors_in((args, kwargs)))[places[layer][0]]
+            new = other.after(layer - 1).to(own)
+            both = [args, kwargs]
+            both[int(side)] = _put(both[int(side)], tuple(way), new)
+            return tuple(both)
+
+        return replace
+
+    def after(layer: int) -> Any:
+        def keep(module: nn.Module, args: Any, result: Any) -> None:
+            given[layer] = dict(tensors_in(result))[places[layer][1]].clone()
+
+        return keep
+
+    handles = []
+    for layer, path in paths.items():
+        module = model.get_submodule(path)
+        handles.append(module.register_forward_pre_hook(before(layer), with_kwargs=True))
+        handles.append(module.register_forward_hook(after(layer)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _put(container: Any, way: _Way, value: Tensor) -> Any:
+    """Return a copy of nested containers in which ``value`` stands at the end of ``way``."""
+    if not way:
+        return value
+    first, *rest = way
+    if isinstance(container, Mapping):
+        return {**container, first: _put(container[first], tuple(rest), value)}
+    items = [_put(item, tuple(rest), value) if place == first else item for place, item in enumerate(container)]
+    return type(container)(items) if isinstance(container, list) else tuple(items)

@@ -1,0 +1,156 @@
+"""A model as it is inspected: how it is called, what it is fed, and what its loss is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normlab.errors import DataError, NormlabError
+from normlab.models import Transformer
+from normlab.recording import Architecture, discover
+from normlab.recording.discovery.example import describes_itself
+
+Task: TypeAlias = Literal["next token", "masked tokens", "same tokens", "probe"]
+
+#: What the loss is, in words.
+LOSSES: Final[Mapping[Task, str]] = {
+    "next token": "mean cross-entropy of the next token, in nats",
+    "masked tokens": "mean cross-entropy of the masked tokens (every seventh), in nats",
+    "same tokens": "mean cross-entropy of the same tokens at the decoder, in nats",
+    "probe": "no head was found, so the loss is (1/n) Σ ⟨r, x⟩ over the n tokens of the result x, with r ~ N(0, I/d)",
+}
+_EVERY: Final = 7
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A batch, ready for one model.
+
+    Attributes:
+        tokens: the tokens as the text has them.
+        targets: what is to be predicted; ``None`` where the loss is a probe.
+        words: each token as text.
+        args: positional arguments of the model.
+        kwargs: keyword arguments of the model.
+    """
+
+    tokens: Int64[Tensor, "batch token"]
+    targets: Int64[Tensor, "batch token"] | None
+    words: tuple[tuple[str, ...], ...]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def on(self, device: torch.device) -> "Feed":
+        """Return the batch on a device."""
+
+        def moved(value: Any) -> Any:
+            return value.to(device) if isinstance(value, Tensor) else value
+
+        kwargs = {name: moved(value) for name, value in self.kwargs.items()}
+        args = tuple(moved(value) for value in self.args)
+        return Feed(moved(self.tokens), moved(self.targets), self.words, args, kwargs)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model that was loaded.
+
+    Attributes:
+        name: what the user called it.
+        model: the module, in evaluation mode.
+        tokenizer: turns text into tokens; ``None`` for a model of bytes.
+        task: what the loss asks for; found out with the first batch where it is ``None``.
+        notes: what should be known about how it was loaded.
+    """
+
+    name: str
+    model: nn.Module
+    tokenizer: Any = None
+    task: Task | None = None
+    notes: tuple[str, ...] = ()
+
+    def architecture(self, feed: Feed) -> Architecture:
+        """Find the model's blocks; the example is the start of two sequences of its own batch.
+
+        Raises:
+            RecordingError: no residual stream was found.
+        """
+        short = {name: value[:2, :5] if isinstance(value, Tensor) else value for name, value in feed.kwargs.items()}
+        example = short or tuple(value[:2, :5] for value in feed.args)
+        own = isinstance(self.model, Transformer) or describes_itself(self.model)
+        return discover(self.model) if own else discover(self.model, example)
+
+    def forward(self, feed: Feed) -> Any:
+        """Run the model.
+
+        Raises:
+            DataError: the model does not take such a batch.
+        """
+        try:
+            return self.model(*feed.args, **feed.kwargs)
+        except NormlabError:
+            raise
+        except Exception as error:  # whatever a stranger's model raises
+            raise DataError(
+                f"{self.name} does not run on tokens of text ({type(error).__name__}: {_first_line(error)}): "
+                "give a model of text, with a tokenizer if it does not read bytes"
+            ) from error
+
+    def loss(self, feed: Feed, task: Task) -> Float[Tensor, ""]:
+        """Run the model and return the loss."""
+        if isinstance(self.model, Transformer) and feed.targets is not None:
+            loss: Tensor = self.model.loss(feed.tokens, feed.targets)
+            return loss
+        result = main_tensor(self.forward(feed))
+        if task == "probe" or feed.targets is None:
+            return probe(result)
+        return F.cross_entropy(result.flatten(0, 1).float(), feed.targets.flatten(), ignore_index=-100)
+
+
+def task_of(subject: Subject, found: Architecture) -> Task:
+    """Return what the loss of a model asks for: a model without a head gets a probe."""
+    if subject.task is not None:
+        return subject.task
+    headed = any(parameter.role in ("head", "embed+head") for parameter in found.plan.parameters)
+    return "next token" if headed or isinstance(subject.model, Transformer) else "probe"
+
+
+def masked(feed: Feed, mask_token: int) -> Feed:
+    """Return the batch with every seventh token masked, and the others no targets."""
+    assert feed.targets is not None
+    hidden = torch.arange(feed.tokens.shape[1]) % _EVERY == _EVERY // 2
+    shown = feed.tokens.masked_fill(hidden, mask_token)
+    kwargs = {name: shown if value is feed.tokens else value for name, value in feed.kwargs.items()}
+    return Feed(feed.tokens, feed.tokens.masked_fill(~hidden, -100), feed.words, feed.args, kwargs)
+
+
+def main_tensor(result: Any) -> Float[Tensor, "batch token feature"]:
+    """Return the first tensor of numbers for each token in what a model gives.
+
+    Raises:
+        DataError: there is none.
+    """
+    values = (
+        result.values() if isinstance(result, Mapping) else result if isinstance(result, tuple | list) else [result]
+    )
+    for value in values:
+        if isinstance(value, Tensor) and value.is_floating_point() and value.dim() == 3:
+            return value
+    raise DataError("the model gives no numbers for each token [batch, token, feature]: give a model of text")
+
+
+def probe(x: Float[Tensor, "batch token feature"]) -> Float[Tensor, ""]:
+    """Return (1/n) Σ ⟨r, x⟩ over the n tokens of a batch, r ~ N(0, I/d) from seed 0."""
+    batch, tokens, width = x.shape
+    # Drawn in float32 on the CPU, so that the dtype does not change the probe.
+    r = torch.randn(x.shape, generator=torch.Generator().manual_seed(0)).to(x) * width**-0.5
+    loss: Tensor = (r * x).sum() / (batch * tokens)
+    return loss
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]

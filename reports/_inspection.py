@@ -1,0 +1,64 @@
+"""An inspection of one model as the page shows it."""
+
+import math
+from dataclasses import dataclass
+
+from normlab.inspection import Inspection
+from normlab.reports._rows import rounded
+
+_WORDS = {"attn": "attention", "mlp": "MLP", "cross": "cross-attention", "embed": "embedding"}
+
+
+@dataclass(frozen=True)
+class LayerTable:
+    """A table by layer.
+
+    Attributes:
+        caption: what it holds.
+        corner: what the rows' headings are.
+        columns: headings.
+        rows: for each sub-layer its name and its cells.
+    """
+
+    caption: str
+    corner: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def tables_of(inspection: Inspection) -> tuple[LayerTable, ...]:
+    """Return the table by layer, and where attention logits were seen, that of every head's largest."""
+    heads = head_table(inspection)
+    return (layer_table(inspection), *([heads] if heads.rows else []))
+
+
+def head_table(inspection: Inspection) -> LayerTable:
+    """Return for each attention sub-layer the largest absolute logit of each head."""
+    seen = {at: [_cell(one.max_abs) for one in heads] for at, heads in inspection.look.heads.items()}
+    most = max((len(cells) for cells in seen.values()), default=0)
+    several = len({at.stack for at in seen}) > 1
+    rows = tuple(
+        (
+            f"{f'{at.stack} ' if several else ''}{at.layer} {_WORDS[at.sublayer]}",
+            (*cells, *[""] * (most - len(cells))),
+        )
+        for at, cells in seen.items()
+    )
+    return LayerTable("Largest logit of every head", "sub-layer", tuple(f"head {head}" for head in range(most)), rows)
+
+
+def layer_table(inspection: Inspection) -> LayerTable:
+    """Return the table by layer, rounded; what was not measured is a dash."""
+    frame = inspection.layers
+    names = [name for name in frame.columns if name not in ("stack", "layer", "sublayer")]
+    several = frame["stack"].nunique() > 1
+    rows = []
+    for row in frame.to_dict("records"):
+        stack = f"{row['stack']} " if several else ""
+        heading = f"{stack}{row['layer']} {_WORDS.get(row['sublayer'], row['sublayer'])}"
+        rows.append((heading, tuple(_cell(row[name]) for name in names)))
+    return LayerTable("Every sub-layer", "sub-layer", tuple(str(name) for name in names), tuple(rows))
+
+
+def _cell(value: float) -> str:
+    return "–" if math.isnan(value) else rounded(value)

@@ -1,0 +1,65 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import normlab as nl
+from normlab.cli import main
+
+
+def normlab(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], prog_name="normlab", catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("specs") / "spec.json"
+    path.write_text(nl.ModelSpec(placement="pre", depth=4, width=16, heads=2).to_json())
+    return path
+
+
+def test_a_model_with_itself_in_bfloat16(spec: Path, tmp_path: Path) -> None:
+    line = ("--dtype-b", "bfloat16", "--tokens", 12, "--out", tmp_path / "out", "--json")
+    result = normlab("compare", spec, spec, *line)
+    found = json.loads(result.stdout)
+    assert result.exit_code == 0 and found["parts"] is None and found["of"] == "models"
+    assert [one["layer"] for one in found["layers"]] == [0, 1, 1, 2, 2, 3, 3, 4, 4]
+    written = {Path(path).name for path in found["files"]}
+    assert {"divergence.svg", "stream_ratio.png", "results.csv.gz", "comparison.json"} <= written
+    assert "They do not part" in result.stderr
+
+
+def test_two_runs_need_one_model_each(run: Path, tmp_path: Path) -> None:
+    result = normlab("compare", run, run)
+    assert result.exit_code == 1 and "choose one with --where" in result.stderr
+    where = "placement == 'pre' and depth == 3"
+    result = normlab("compare", run, run, "--where", where, "--out", tmp_path)
+    assert result.exit_code == 0 and "They do not part" in result.stdout
+    assert (tmp_path / "plots/stream_ratio.svg").is_file() and not (tmp_path / "plots/divergence.svg").exists()
+
+
+def test_what_does_not_go_together_is_a_usage_error(run: Path, spec: Path) -> None:
+    assert normlab("compare", run, run, "--dtype-b", "bfloat16").exit_code == 2
+    assert normlab("compare", spec, spec, "--where", "depth == 3").exit_code == 2
+
+
+@pytest.mark.parametrize("other", ["nowhere", "."])
+def test_what_is_no_model_is_one_sentence(spec: Path, other: str) -> None:
+    result = normlab("compare", spec, other)
+    assert result.exit_code == 1 and result.stderr.count("\n") == 1 and "give a folder" in result.stderr
+
+
+def test_a_run_and_a_model_are_refused(run: Path, spec: Path) -> None:
+    result = normlab("compare", run, spec)
+    assert result.exit_code == 1 and "Traceback" not in result.stderr and "is a run" in result.stderr
+
+
+def test_two_inspections_are_compared_by_their_tables(spec: Path, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        normlab("inspect", spec, "--tokens", 12, "--seed", seed, "--out", tmp_path / str(seed))
+    found = json.loads(normlab("compare", tmp_path / "0", tmp_path / "1", "--json").stdout)
+    one, two = (nl.load(tmp_path / str(seed) / "results.csv.gz") for seed in (0, 1))
+    where = "site == 'stream' and quantity == 'median_rms' and layer == 4 and sublayer == 'mlp'"
+    expected = two.query(where)["value"].item() / one.query(where)["value"].item()
+    assert found["of"] == "runs" and found["layers"][-1]["ratio"] == pytest.approx(expected, rel=1e-12)

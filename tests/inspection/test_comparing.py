@@ -1,0 +1,198 @@
+"""Where two models part, against blocks that are run by hand; and the ratios of two runs."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+import normlab as nl
+from normlab.errors import DataError
+from normlab.inspection import Comparison, Subject, compare_runs
+from normlab.models import Transformer
+
+TOKENS = 16
+
+
+@pytest.fixture
+def pair(planted: ModuleType) -> tuple[Transformer, Transformer]:
+    """A clean model, and the same with a larger MLP matrix in block 3."""
+    one = planted.clean()
+    two = copy.deepcopy(one)
+    with torch.no_grad():
+        planted.mixer(two, 3, "mlp").down.weight.mul_(1.3)
+    return one, two
+
+
+def compared(one: torch.nn.Module, two: torch.nn.Module, **more: object) -> Comparison:
+    return nl.compare(one, two, tokens=TOKENS, **more)  # type: ignore[arg-type]
+
+
+def values(found: Comparison, quantity: str) -> dict[int, float]:
+    rows = found.table[(found.table["quantity"] == quantity) & (found.table["sublayer"] == "mlp")]
+    return {int(row.layer): float(row.value) for row in rows[rows["site"] == "stream"].itertuples()}
+
+
+def by_hand(model: Transformer) -> tuple[list[Tensor], Callable[[int, Tensor], Tensor]]:
+    """The stream after each block, the embedding first, and a block as a function."""
+    stack = model.stack("decoder")
+    tokens, _ = nl.data.text_batch(batch=2, tokens=TOKENS, seed=0)
+    with torch.no_grad():
+        xs = [stack.embedding(tokens)]
+        for block in stack.blocks:
+            xs.append(block(xs[-1]))
+    return xs, lambda layer, x: stack.blocks[layer - 1](x)
+
+
+def median(difference: Tensor, x: Tensor) -> float:
+    return float((difference.double().norm(dim=-1) / x.double().norm(dim=-1)).quantile(0.5))
+
+
+def test_a_model_and_its_copy_are_the_same_to_the_bit(planted: ModuleType) -> None:
+    found = compared(planted.clean(), planted.clean())
+    assert found.parts is None and "the same to the bit" in str(found)
+    assert set(values(found, "divergence").values()) == set(values(found, "added").values()) == {0.0}
+
+
+def test_they_part_where_the_change_is(pair: tuple[Transformer, Transformer]) -> None:
+    found = compared(*pair)
+    assert found.parts is not None and (found.parts.layer, found.parts.sublayer) == (3, "mlp")
+    assert "They part in the MLP of block 3" in str(found) and "Block 3 adds most" in str(found)
+    added, inherited, total = (values(found, name) for name in ("added", "inherited", "divergence"))
+    assert [layer for layer, value in added.items() if value] == [3]
+    assert total[3] == added[3] and inherited[3] == 0 and inherited[4] == total[4] > 0
+
+
+@torch.no_grad()
+def test_inherited_and_added_are_those_of_blocks_run_by_hand(pair: tuple[Transformer, Transformer]) -> None:
+    one, two = pair[0], pair[1]
+    for parameter in two.parameters():  # every block differs
+        parameter.add_(0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    with torch.enable_grad():
+        found = compared(one, two)
+    (a, _), (b, block) = by_hand(one), by_hand(two)
+    for layer in range(1, len(a)):
+        y = block(layer, a[layer - 1])
+        assert values(found, "divergence")[layer] == pytest.approx(median(b[layer] - a[layer], a[layer]), rel=1e-5)
+        assert values(found, "inherited")[layer] == pytest.approx(median(b[layer] - y, a[layer]), rel=1e-5)
+        assert values(found, "added")[layer] == pytest.approx(median(y - a[layer], a[layer]), rel=1e-5)
+
+
+def test_rounding_to_bfloat16_is_no_parting_and_a_fault_beside_it_is(planted: ModuleType) -> None:
+    one = planted.clean()
+    rounded = copy.deepcopy(one).bfloat16()
+    found = compared(one, rounded)
+    assert found.parts is None and found.tolerance == 8 * 2**-7 and "no block adds more" in str(found)
+    assert 0.0005 < max(values(found, "added").values()) < 0.02
+    with torch.no_grad():
+        planted.mixer(rounded, 4, "attn").o.weight.mul_(2)
+    parts = compared(one, rounded).parts
+    assert parts is not None and (parts.layer, parts.sublayer) == (4, "attn")
+
+
+def test_the_tolerance_is_the_users(pair: tuple[Transformer, Transformer]) -> None:
+    assert compared(*pair, tolerance=0.9).parts is None
+
+
+def test_ratios_are_those_of_the_two_tables(pair: tuple[Transformer, Transformer]) -> None:
+    found = compared(*pair)
+    norms = []
+    for model in pair:
+        model.zero_grad()
+        model.loss(*nl.data.text_batch(batch=2, tokens=TOKENS, seed=0)).backward()
+        norms.append(float(model.stack("decoder").blocks[1].sublayers["mlp"].mixer.down.weight.grad.norm()))
+    rows = found.table[(found.table["role"] == "down") & (found.table["layer"] == 2)]
+    (ratio,) = rows.loc[rows["sublayer"] == "mlp", "value"]
+    assert ratio == pytest.approx(norms[1] / norms[0], rel=1e-5)
+
+
+def test_models_that_cannot_be_compared_are_refused_in_one_sentence(planted: ModuleType) -> None:
+    wide = nl.build(nl.ModelSpec(depth=2, width=64, heads=4))
+    with pytest.raises(DataError, match="differ in width"):
+        compared(planted.clean(), wide)
+    encoder = nl.build(nl.ModelSpec(kind="encoder", depth=2, width=32, heads=4))
+    with pytest.raises(DataError, match="the stacks decoder"):
+        compared(planted.clean(), encoder)
+
+
+def test_blocks_that_are_no_modules_leave_inherited_and_added_unknown() -> None:
+    from torch import nn
+
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(256, 8), nn.Linear(8, 256)
+            self.ups = nn.ModuleList(nn.Linear(8, 16) for _ in range(3))
+            self.downs = nn.ModuleList(nn.Linear(16, 8) for _ in range(3))
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            x = self.embed(tokens)
+            for up, down in zip(self.ups, self.downs, strict=True):
+                x = x + down(up(x).relu())
+            return self.head(x)
+
+    found = compared(Flat(), Flat())
+    assert found.parts is not None and found.parts.layer == 0
+    assert "cannot be told apart: the blocks are no modules" in str(found)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, pd.DataFrame]:
+    data = nl.data.Text(batch=2, tokens=8)
+    specs = (nl.grid(placement=["pre"], depth=[4], width=8, heads=2, init=init) for init in ("xavier", "gpt2"))
+    one, two = (nl.sweep(spec, seeds=range(3), data=data, jobs=1) for spec in specs)
+    return one, two
+
+
+def test_runs_are_compared_seed_by_seed(runs: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    found = compare_runs(*runs, "one", "two")
+    where = "site == 'stream' and quantity == 'median_rms' and layer == 4 and sublayer == 'mlp'"
+    one, two = (run.query(where).sort_values("model_seed")["value"].to_numpy() for run in runs)
+    logs = np.log(two / one)
+    rows = found.table.query("site == 'stream' and quantity == 'ratio' and layer == 4 and sublayer == 'mlp'")
+    assert rows["value"].item() == pytest.approx(np.exp(logs.mean()), rel=1e-12)
+    assert rows["se"].item() == pytest.approx(np.exp(logs.mean()) * logs.std(ddof=1) / 3**0.5, rel=1e-12)
+    assert found.parts is not None and found.parts.layer == 0 and "They part in the embedding" in str(found)
+
+
+def test_the_ratio_that_a_block_adds_multiplies_up(runs: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    found = compare_runs(*runs, "one", "two")
+    ratio, added = values(found, "ratio"), values(found, "ratio_added")
+    assert ratio[4] / ratio[1] == pytest.approx(added[2] * added[3] * added[4], rel=1e-12)
+
+
+def test_a_run_with_itself_does_not_part(runs: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    found = compare_runs(runs[0], runs[0], "one", "one")
+    assert found.parts is None and "They do not part" in str(found)
+    assert set(values(found, "ratio").values()) == {1.0}
+
+
+def test_runs_of_several_models_are_refused(runs: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    from normlab.table import concat
+
+    with pytest.raises(DataError, match="several models.*--where"):
+        compare_runs(concat(runs), runs[0], "one", "two")
+    with pytest.raises(DataError, match="no row in common"):
+        compare_runs(runs[0], runs[0].assign(model_seed=runs[0]["model_seed"] + 10), "one", "two")
+
+
+def test_a_run_and_a_model_are_refused(runs: tuple[pd.DataFrame, pd.DataFrame], planted: ModuleType) -> None:
+    with pytest.raises(DataError, match="two models or two runs"):
+        nl.compare(runs[0], Subject("m", planted.clean()))
+
+
+@pytest.mark.needs("transformers")
+@pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
+def test_implementations_of_attention_agree(tmp_path: Path, checkpoints: ModuleType) -> None:
+    from normlab.inspection import Windows, compare_subjects, load_subject
+
+    folder = str(checkpoints.write("llama", tmp_path))
+    one, two = (load_subject(folder, implementation=name) for name in ("sdpa", "eager"))
+    found = compare_subjects(one, two, Windows(2, 16))
+    assert found.parts is None and max(values(found, "added").values()) < 1e-6
+    assert "sdpa attention" in found.a and "eager attention" in found.b

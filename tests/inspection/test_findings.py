@@ -1,0 +1,129 @@
+"""What is planted is found, with its numbers; in a clean model nothing is."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from normlab.inspection import Finding, Inspection
+
+Found = Callable[[str, str], Finding]
+
+
+def test_a_clean_model_gives_no_finding(seen: Callable[..., Inspection]) -> None:
+    assert [one.says for one in seen("clean").findings if one.found] == []
+
+
+def test_a_massive_activation_is_followed_from_birth_to_end(finding: Found) -> None:
+    found = finding("with_massive_token", "massive activations")
+    entries = found.numbers["entries"]
+    assert found.found and {(one["token"], one["channel"]) for one in entries} == {(0, 7)}
+    assert {one["sequence"] for one in entries} == {0, 1}
+    for one in entries:
+        (born,), (cancelled,) = one["born"], one["cancelled"]
+        assert (born["layer"], born["sublayer"]) == (2, "mlp")
+        assert born["after"] - born["before"] == pytest.approx(5000, rel=0.01)
+        assert (cancelled["layer"], cancelled["sublayer"]) == (5, "mlp") and not one["still_massive"]
+    assert "Channel 7 of token 0" in found.says and "born in the MLP of block 2" in found.says
+    assert "cancelled in the MLP of block 5" in found.says and "2 sequences" in found.says
+
+
+def test_the_law_without_the_massive_token_is_that_of_the_others(seen: Callable[..., Inspection]) -> None:
+    growth = [seen(name).findings[0].numbers for name in ("clean", "with_massive_token")]
+    assert max(growth[1]["mean_square"]) > 1000 * max(growth[0]["mean_square"])
+    assert max(growth[1]["bulk_mean_square"]) < 3 * max(growth[0]["bulk_mean_square"])
+    assert growth[1]["largest_top_token_share"] > 0.99
+
+
+def test_an_idle_block_is_named_and_only_it(finding: Found) -> None:
+    found = finding("with_idle_block", "idle blocks")
+    assert found.found and found.says.startswith("Block 3 barely changes")
+    assert [one["layer"] for one in found.numbers["blocks"] if one["change"] == 0] == [3]
+
+
+def test_a_gradient_that_vanishes_is_found_by_role(finding: Found) -> None:
+    found, before = finding("with_vanishing_gradient", "gradients"), finding("clean", "gradients")
+    assert found.found and not before.found and "falls" in found.says and "down (mlp)" in found.says
+    for one, other in zip(found.numbers["roles"], before.numbers["roles"], strict=True):
+        # Block ℓ of 6 sees what 7 − ℓ blocks passed on.
+        expected = [norm * 0.25 ** (7 - layer) for layer, norm in zip(other["layers"], other["grad_norm"], strict=True)]
+        assert one["grad_norm"] == pytest.approx(expected, rel=1e-4)
+        assert one["factor"] == pytest.approx(other["factor"] * 0.25**5, rel=1e-3)
+
+
+def test_the_line_through_the_gradients_is_exact_on_a_geometric_sequence() -> None:
+    import pandas as pd
+
+    from normlab.inspection.gradients import gradients
+    from normlab.table import from_rows
+
+    rows = [
+        {"stack": "decoder", "layer": layer, "sublayer": "mlp", "role": "down", "quantity": "grad_norm",
+         "value": 2.0**layer}
+        for layer in range(1, 9)
+    ]  # fmt: skip
+    table: pd.DataFrame = from_rows(rows)
+    found = gradients(table, backward=True)
+    assert found.found and found.numbers["roles"][0]["factor"] == pytest.approx(2.0**-7, rel=1e-9)
+    assert "falls: down (mlp) 128-fold" in found.says
+    grows = gradients(table.assign(value=1 / table["value"]), backward=True)
+    assert "grows: down (mlp) 128-fold" in grows.says
+    assert not gradients(table.assign(value=table["value"] ** 0.1), backward=True).found
+
+
+def test_gradients_that_are_zero_or_not_finite_are_named() -> None:
+    from normlab.inspection.gradients import gradients
+    from normlab.table import from_rows
+
+    rows = [
+        {"stack": "decoder", "layer": layer, "sublayer": "attn", "role": "q", "quantity": "grad_norm", "value": value,
+         "status": status}
+        for layer, value, status in ((1, 0.0, "exact-zero"), (2, 1.0, "ok"), (3, math.nan, "nonfinite"), (4, 1.0, "ok"))
+    ]  # fmt: skip
+    found = gradients(from_rows(rows), backward=True)
+    assert found.found
+    assert found.says == "The gradient of q (attn) is exactly zero in block 1 and not finite in block 3."
+
+
+def test_no_backward_pass_is_said(seen: Callable[..., Inspection]) -> None:
+    found = seen("clean", backward=False)
+    (gradients,) = [one for one in found.findings if one.topic == "gradients"]
+    assert not gradients.found and "no backward pass" in gradients.says and not found.backward
+
+
+def test_large_logits_are_named_by_block_and_head(finding: Found) -> None:
+    found = finding("with_large_logits", "attention logits")
+    large = [(one["layer"], one["head"]) for one in found.numbers["heads"] if one["max_abs"] > 100]
+    assert found.found and large == [(4, 1)] and "block 4 head 1" in found.says
+
+
+def test_updates_that_bfloat16_loses_are_found(finding: Found) -> None:
+    found = finding("with_lost_updates", "rounding of bf16")
+    assert found.found and all(one["median_token"] > 0.1 for one in found.numbers["updates"])
+
+
+def test_doublings_are_those_to_fp16s_largest_number(finding: Found) -> None:
+    found = finding("with_massive_token", "range of fp16").numbers
+    assert found["max_abs"] == pytest.approx(5000, rel=0.01)
+    assert found["doublings"] == pytest.approx(math.log2(65504 / found["max_abs"]), rel=1e-12)
+
+
+def test_every_finding_states_a_threshold_and_is_json(seen: Callable[..., Inspection]) -> None:
+    import json
+
+    found = seen("with_massive_token").to_dict()
+    assert all(one["threshold"] for one in found["findings"]) and len(found["findings"]) == 7
+    again = json.loads(json.dumps(found, allow_nan=False))
+    assert again["findings"] == found["findings"] and again["layers"] == found["layers"]
+
+
+def test_what_is_not_finite_is_counted_and_named(seen: Callable[..., Inspection], finding: Found) -> None:
+    found = finding("with_overflow", "range of fp16")
+    assert found.found and found.numbers["first_nonfinite"] == "stacks.decoder.blocks.2.sublayers.mlp.mixer"
+    assert "are not finite" in found.says
+    massive = finding("with_overflow", "massive activations")
+    assert not massive.found and "1 after the MLP of block 3, where they begin" in massive.says
+    table = seen("with_overflow").table
+    rows = table[(table["quantity"] == "bulk_rms") & (table["layer"] >= 4)]
+    assert set(rows["status"].astype(str)) == {"nonfinite"}
+    assert finding("with_overflow", "gradients").found
