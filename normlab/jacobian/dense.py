@@ -35,10 +35,9 @@ def formed(jacobian: LinearMap) -> Float[Tensor, "rows columns"]:
             f"the Jacobian is {jacobian.rows} × {jacobian.columns}: a dense one may have at most {LARGEST} rows "
             f"and columns; use frobenius, spectral_norm or spectrum"
         )
-    by_rows = jacobian.rows <= jacobian.columns
-    shape = tuple(jacobian.output.shape) if by_rows else jacobian.input_shape
-    units = torch.eye(torch.Size(shape).numel(), dtype=jacobian.output.dtype)
-    product = jacobian.vjp_batch if by_rows else jacobian.jvp_batch
-    parts = [product(chunk.reshape(-1, *shape)).flatten(1) for chunk in units.split(_CHUNK)]
-    matrix = torch.cat(parts).detach()
-    return matrix if by_rows else matrix.T
+    if jacobian.rows > jacobian.columns:
+        return formed(jacobian.transposed).T
+    shape, like = tuple(jacobian.output.shape), jacobian.output
+    units = torch.eye(jacobian.rows, dtype=like.dtype, device=like.device)
+    parts = [jacobian.vjp_batch(chunk.reshape(-1, *shape)).flatten(1) for chunk in units.split(_CHUNK)]
+    return torch.cat(parts)

@@ -1,6 +1,4 @@
-"""Largest singular values of a Jacobian, with residuals that prove them."""
-
-from dataclasses import dataclass
+"""Singular values of a Jacobian: the largest ones without forming it, with residuals that prove them; or all."""
 
 import numpy as np
 import torch
@@ -10,52 +8,33 @@ from torch import Tensor
 
 from normlab.jacobian.dense import formed
 from normlab.jacobian.linear_map import Function, JacobianError, LinearMap, linearised
+from normlab.jacobian.singular_values import Spectrum
 
 # Below this size Lanczos iterations cost more than the whole matrix.
 _DENSE = 256
 
 
-@dataclass(frozen=True)
-class Spectrum:
-    """Singular values of a Jacobian.
-
-    Attributes:
-        values: the k largest, descending.
-        residuals: ‖Jᵀu − σv‖/σ₁ of each, with u = Jv/‖Jv‖: an eigenvalue of JᵀJ lies within
-            residual · σ₁ · σ of σ².
-        shape: rows and columns of the Jacobian.
-    """
-
-    values: np.ndarray
-    residuals: np.ndarray
-    shape: tuple[int, int]
-
-
 def spectrum(
-    function: Function, x: Float[Tensor, "*input"], *, k: int = 20, tolerance: float = 1e-5, seed: int = 0
+    function: Function, x: Float[Tensor, "*input"], *, k: int | None = 20, tolerance: float = 1e-5, seed: int = 0
 ) -> Spectrum:
-    """Return the ``k`` largest singular values of the Jacobian of ``function`` at ``x``.
+    """Return the ``k`` largest singular values of the Jacobian of ``function`` at ``x``, or all of them.
 
     Lanczos iterations on J Jᵀ or JᵀJ, whichever is smaller, through products with J and Jᵀ; the matrix is
-    formed only where it is small.
+    formed only where it is small, or where all singular values are asked for.
 
     Args:
         function: a module (copied to float64) or a callable that returns one tensor.
         x: the point.
-        k: how many.
+        k: how many; ``None`` for all, of a Jacobian of at most 4096 rows and columns.
         tolerance: relative accuracy of the squared singular values at which iterations stop.
         seed: of the starting vector.
 
     Raises:
-        JacobianError: ``k`` exceeds the number of singular values, or the iterations did not converge.
+        JacobianError: ``k`` exceeds the number of singular values, the iterations did not converge, or the matrix
+            would have to be formed and is too large.
     """
     with linearised(function, x) as jacobian:
-        size = min(jacobian.rows, jacobian.columns)
-        if not 1 <= k <= size:
-            raise JacobianError(f"k is {k}: this Jacobian has {size} singular values; give 1 to {size}")
-        small = max(jacobian.rows, jacobian.columns) <= _DENSE or k >= size - 1
-        right = _right_vectors_dense(jacobian, k) if small else _right_vectors(jacobian, k, tolerance, seed)
-        return _checked(jacobian, right)
+        return spectrum_of(jacobian, k=k, tolerance=tolerance, seed=seed)
 
 
 def spectral_norm(function: Function, x: Float[Tensor, "*input"], *, tolerance: float = 1e-8, seed: int = 0) -> float:
@@ -67,19 +46,35 @@ def spectral_norm(function: Function, x: Float[Tensor, "*input"], *, tolerance: 
     return float(spectrum(function, x, k=1, tolerance=tolerance, seed=seed).values[0])
 
 
-def _right_vectors_dense(jacobian: LinearMap, k: int) -> np.ndarray:
-    _, _, vh = torch.linalg.svd(formed(jacobian).double(), full_matrices=False)
-    return np.asarray(vh[:k].T.numpy())
+def spectrum_of(jacobian: LinearMap, *, k: int | None = 20, tolerance: float = 1e-5, seed: int = 0) -> Spectrum:
+    """Return singular values of a linear map; the arguments are those of :func:`spectrum`.
+
+    Raises:
+        JacobianError: as :func:`spectrum`.
+    """
+    size = min(jacobian.rows, jacobian.columns)
+    if k is not None and not 1 <= k <= size:
+        raise JacobianError(f"k is {k}: this Jacobian has {size} singular values; give 1 to {size}, or None for all")
+    if k is None or k >= size - 1 or max(jacobian.rows, jacobian.columns) <= _DENSE:
+        return _from_matrix(formed(jacobian).double(), size if k is None else k)
+    if jacobian.rows < jacobian.columns:
+        jacobian = jacobian.transposed
+        found = _checked(jacobian, _right_vectors(jacobian, k, tolerance, seed))
+        return Spectrum(found.values, found.residuals, found.shape[::-1])
+    return _checked(jacobian, _right_vectors(jacobian, k, tolerance, seed))
+
+
+def _from_matrix(matrix: Float[Tensor, "rows columns"], k: int) -> Spectrum:
+    u, values, vh = torch.linalg.svd(matrix, full_matrices=False)
+    errors = torch.linalg.vector_norm(matrix.T @ u - vh.T * values, dim=0)
+    residuals = errors / values[0] if float(values[0]) else torch.zeros_like(errors)
+    rows, columns = matrix.shape
+    return Spectrum(values[:k].cpu().numpy(), residuals[:k].cpu().numpy(), (rows, columns))
 
 
 def _right_vectors(jacobian: LinearMap, k: int, tolerance: float, seed: int) -> np.ndarray:
-    dtype = jacobian.output.dtype
-
-    def forward(v: np.ndarray) -> Tensor:
-        return jacobian.jvp(torch.from_numpy(np.ascontiguousarray(v)).to(dtype).reshape(jacobian.input_shape))
-
     def gram(v: np.ndarray) -> np.ndarray:
-        return jacobian.vjp(forward(v)).detach().double().flatten().numpy()
+        return jacobian.vjp(jacobian.jvp(_tensor(v, jacobian))).double().flatten().cpu().numpy()
 
     operator = linalg.LinearOperator((jacobian.columns, jacobian.columns), matvec=gram, dtype=np.float64)
     start = np.random.default_rng(seed).standard_normal(jacobian.columns)
@@ -93,12 +88,15 @@ def _right_vectors(jacobian: LinearMap, k: int, tolerance: float, seed: int) -> 
     return np.asarray(vectors)
 
 
+def _tensor(v: np.ndarray, jacobian: LinearMap) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(v)).to(jacobian.output).reshape(jacobian.input_shape)
+
+
 def _checked(jacobian: LinearMap, right: np.ndarray) -> Spectrum:
     """Singular values from right vectors, each with its residual."""
-    dtype = jacobian.output.dtype
     values, residuals = [], []
     for column in right.T:
-        v = torch.from_numpy(np.ascontiguousarray(column)).to(dtype).reshape(jacobian.input_shape)
+        v = _tensor(column, jacobian)
         image = jacobian.jvp(v)
         sigma = float(torch.linalg.vector_norm(image.double()))
         back = jacobian.vjp(image).double() - sigma**2 * v.double()

@@ -1,6 +1,7 @@
 """Frobenius norm of a Jacobian from random probes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from normlab.errors import unknown_name
 from normlab.jacobian.estimate import Estimate, root_of_mean
-from normlab.jacobian.linear_map import Function, JacobianError, linearised
+from normlab.jacobian.linear_map import Function, JacobianError, LinearMap, linearised
 
 
 def frobenius(
@@ -34,7 +35,7 @@ def frobenius(
         function: a module (copied to float64) or a callable that returns one tensor.
         x: the point.
         probes: number of independent probes, at least 2.
-        law: the law of the probes.
+        law: the law of the probes: ``rademacher``, ``gaussian`` or ``sphere``.
         seed: of the probes.
         level: confidence level of the interval (Student t over probes).
 
@@ -45,15 +46,48 @@ def frobenius(
         JacobianError: fewer than two probes.
         UnknownNameError: another law.
     """
+    check_probes(probes, law)
+    with linearised(function, x) as jacobian:
+        return frobenius_of(jacobian, probes=probes, law=law, seed=seed, level=level)
+
+
+def frobenius_of(
+    jacobian: LinearMap, *, probes: int = 8, law: str = "rademacher", seed: int = 0, level: float = 0.95
+) -> Estimate:
+    """Estimate ‖J‖_F of a linear map; the arguments are those of :func:`frobenius`.
+
+    Raises:
+        JacobianError: fewer than two probes.
+        UnknownNameError: another law.
+    """
+    check_probes(probes, law)
+    drawn = draw(jacobian.output, probes, law, seed)
+    return root_of_mean(np.asarray([square(jacobian.vjp(probe)) for probe in drawn]), level=level)
+
+
+def check_probes(probes: int, law: str) -> None:
+    """Refuse too few probes and unknown laws.
+
+    Raises:
+        JacobianError: fewer than two probes.
+        UnknownNameError: another law.
+    """
     if probes < 2:
         raise JacobianError(f"probes is {probes}: give at least 2, since the interval needs a spread")
-    if law not in _LAWS:
-        raise unknown_name("probe law", law, _LAWS)
+    if law not in LAWS:
+        raise unknown_name("probe law", law, LAWS)
+
+
+def draw(like: Tensor, probes: int, law: str, seed: int) -> Iterator[Tensor]:
+    """Yield random v with E[v vᵀ] = I, of the shape, dtype and device of ``like``."""
     generator = torch.Generator().manual_seed(seed)
-    with linearised(function, x) as jacobian:
-        drawn = (_LAWS[law](jacobian.output.shape, generator) for _ in range(probes))
-        squares = [float(jacobian.vjp(probe.to(jacobian.output.dtype)).double().square().sum()) for probe in drawn]
-    return root_of_mean(np.asarray(squares), level=level)
+    for _ in range(probes):
+        yield LAWS[law](like.shape, generator).to(like)
+
+
+def square(v: Tensor) -> float:
+    """Return ‖v‖², summed in float64."""
+    return float(v.double().square().sum())
 
 
 def _rademacher(shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -69,7 +103,7 @@ def _sphere(shape: torch.Size, generator: torch.Generator) -> Tensor:
     return v.mul_(v.numel() ** 0.5 / float(torch.linalg.vector_norm(v)))
 
 
-_LAWS: dict[str, Callable[[torch.Size, torch.Generator], Tensor]] = {
+LAWS: Final[dict[str, Callable[[torch.Size, torch.Generator], Tensor]]] = {
     "rademacher": _rademacher,
     "gaussian": _gaussian,
     "sphere": _sphere,

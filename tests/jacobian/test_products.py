@@ -98,7 +98,7 @@ def test_what_has_no_jacobian_is_refused() -> None:
     with pytest.raises(JacobianError, match="draws random numbers"):
         jacobian.dense(nn.Sequential(nn.Dropout(0.5)), x)
     with pytest.raises(JacobianError, match="running statistics"):
-        jacobian.dense(nn.BatchNorm1d(4), x[None])
+        jacobian.dense(nn.BatchNorm1d(4), torch.stack([x, 2 * x]))
     with pytest.raises(JacobianError, match="does not depend on x"):
         jacobian.dense(lambda x: torch.ones(3), x)
     with pytest.raises(JacobianError, match="returns tuple"):

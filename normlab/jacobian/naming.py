@@ -1,0 +1,42 @@
+"""Parts of a model by a few words, as a command line gives them."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from normlab.jacobian.evaluating import JacobianError
+from normlab.jacobian.part import Part
+
+if TYPE_CHECKING:
+    from normlab.jacobian.model_parts import Parts
+
+_IN_BLOCK: Final = r"block (\d+) (attn|cross|mlp)"
+
+#: How each kind of part is written, and which method gives it.
+GRAMMAR: Final[Mapping[str, Callable[..., Part]]] = {
+    r"all|end to end": lambda parts: parts.end_to_end(),
+    r"block (\d+)": lambda parts, layer: parts.block(int(layer)),
+    r"blocks (\d+)(?:-|\.\.)(\d+)": lambda parts, first, last: parts.blocks(int(first), int(last)),
+    _IN_BLOCK: lambda parts, layer, name: parts.sublayer(int(layer), name),
+    rf"{_IN_BLOCK} branch": lambda parts, layer, name: parts.branch(int(layer), name),
+    rf"{_IN_BLOCK} norm": lambda parts, layer, name: parts.norm(int(layer), name),
+    rf"{_IN_BLOCK} (\w+) norm": lambda parts, layer, name, position: parts.norm(int(layer), name, position),
+    r"final norm": lambda parts: parts.final_norm(),
+    r"module (\S+)": lambda parts, path: parts.module(path),
+}
+
+
+def part_named(parts: "Parts", text: str) -> Part:
+    """Return the part that a text names, in one of the forms of :data:`GRAMMAR`.
+
+    Raises:
+        JacobianError: the text names no part.
+    """
+    for pattern, part in GRAMMAR.items():
+        match = re.fullmatch(pattern, text.strip())
+        if match:
+            return part(parts, *match.groups())
+    raise JacobianError(
+        f"{text!r} names no part: give all, block 3, blocks 2-5, block 3 attn, block 3 attn branch, "
+        f"block 3 attn norm, final norm or module PATH"
+    )
