@@ -8,23 +8,33 @@ states what they show; :func:`draw` makes a figure with a panel for each kind of
 from normlab.plots._style import style
 from normlab.plots.branches import input_scale, update_ratio
 from normlab.plots.catalog import PLOTS
+from normlab.plots.comparison import divergence, draw_comparison, stream_ratio
+from normlab.plots.exponents import layer_exponents
 from normlab.plots.figures import draw, save, skipped, write_plots
 from normlab.plots.gradients import gradient_profile, last_gradient
 from normlab.plots.growth import stream_growth
+from normlab.plots.norm_image import norm_jacobian
 from normlab.plots.plot import Plot
+from normlab.plots.spectra import singular_values
 from normlab.plots.tokens import grad_coherence, token_overlap
 
 __all__ = [
     "PLOTS",
     "Plot",
+    "divergence",
     "draw",
+    "draw_comparison",
     "grad_coherence",
     "gradient_profile",
     "input_scale",
     "last_gradient",
+    "layer_exponents",
+    "norm_jacobian",
     "save",
+    "singular_values",
     "skipped",
     "stream_growth",
+    "stream_ratio",
     "style",
     "token_overlap",
     "update_ratio",

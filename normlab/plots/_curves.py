@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
+import numpy as np
 import pandas as pd
 
 from normlab.errors import DataError, suggest
 from normlab.plots._aggregate import Average, aggregate
 from normlab.plots._panels import label_rows, panel_columns
 from normlab.plots._rows import Rows, own_depth, with_depth
+from normlab.table import CELL_COLUMNS
 
 XAxis: TypeAlias = Literal["layer", "fraction", "q"]
 
@@ -26,6 +28,7 @@ class Curve:
         depth: its number of blocks.
         source: ``measured`` or ``theory``.
         points: columns ``x``, ``centre``, ``low``, ``high``, ``nonfinite``, ``zeros`` and more, in the order of x.
+            Theory's ``low`` and ``high`` lie one standard deviation of a seed away.
     """
 
     panel: str
@@ -59,7 +62,8 @@ def points(
     by = ["source", *names, "depth", *apart, "layer", "sublayer"]
     found = aggregate(rows.assign(stack_depth=own), by, average)
     if theory is not None:
-        found = pd.concat([found, _predicted(theory, needs, found, names, by)], ignore_index=True)
+        expected = _predicted(_of_same_cells(needs.select(theory), rows), found, names, by, average)
+        found = pd.concat([found, expected], ignore_index=True) if len(expected) else found
     placed = found.assign(x=_places(table, found, names, x))
     panels = label_rows(placed, [*names, *(["sublayer"] if needs.apart and _several(placed) else [])])
     return placed.assign(panel=panels)
@@ -69,14 +73,49 @@ def _several(placed: pd.DataFrame) -> bool:
     return bool(placed["sublayer"].nunique() > 1)
 
 
-def _predicted(theory: pd.DataFrame, needs: Rows, found: pd.DataFrame, names: list[str], by: list[str]) -> pd.DataFrame:
+def _of_same_cells(theory: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
+    """Return theory's rows for the models of ``measured``, by the columns in which it says what model it is of."""
+    common = [name for name in CELL_COLUMNS if name in theory.columns and name in measured.columns]
+    common = [name for name in common if not name.endswith("_seed") and _says(theory[name])]
+    if not common or theory.empty:
+        return theory
+    wanted = _kinds(measured, common)
+    cells = theory.groupby(common, observed=True, dropna=False, sort=False).ngroup()
+    own = _kinds(theory, common)
+    return theory[cells.isin([place for place, kind in enumerate(own) if kind in wanted])]
+
+
+def _kinds(frame: pd.DataFrame, names: list[str]) -> list[tuple[str, ...]]:
+    """Each kind of model once, in the order of the rows, as text."""
+    rows = frame[names].drop_duplicates().itertuples(index=False, name=None)
+    return [tuple("" if pd.isna(value) else str(value) for value in row) for row in rows]
+
+
+def _says(column: pd.Series) -> bool:
+    return bool((column.notna() & (column.astype(str) != "")).any())
+
+
+def _predicted(
+    theory: pd.DataFrame, found: pd.DataFrame, names: list[str], by: list[str], average: Average
+) -> pd.DataFrame:
     """Theory's rows as points; where it does not say for which kind of model, it is drawn for all of them."""
-    chosen = needs.select(theory)
-    rows = chosen.assign(source="theory", stack_depth=own_depth(chosen))
-    absent = [name for name in names if name not in rows.columns]
+    rows = theory.assign(source="theory", stack_depth=own_depth(theory))
+    absent = [name for name in names if name not in rows.columns or not _says(rows[name])]
     if absent:
-        rows = rows.merge(found[absent].drop_duplicates(), how="cross")
-    return aggregate(rows, by, "arithmetic")
+        rows = rows.drop(columns=absent, errors="ignore").merge(found[absent].drop_duplicates(), how="cross")
+    return _with_spread(aggregate(rows, by, average), rows, by, average)
+
+
+def _with_spread(expected: pd.DataFrame, rows: pd.DataFrame, by: list[str], average: Average) -> pd.DataFrame:
+    """Bound each point by one standard deviation over seeds: that of the weights, and that of the batches."""
+    logs = np.log(rows["value"].where(rows["value"] > 0))
+    squares = rows[by].assign(own=rows["sd_log"] ** 2, log=logs).groupby(by, observed=True, dropna=False, sort=False)
+    between = squares["log"].var().fillna(0.0)
+    sd = np.sqrt(squares["own"].mean() + between).reset_index(name="sd")["sd"].to_numpy(dtype="float64")
+    if average == "arithmetic":
+        sd = np.full_like(sd, np.nan)
+    centre = expected["centre"].to_numpy(dtype="float64")
+    return expected.assign(low=centre * np.exp(-sd), high=centre * np.exp(sd))
 
 
 def _places(table: pd.DataFrame, found: pd.DataFrame, names: list[str], x: str) -> pd.Series:

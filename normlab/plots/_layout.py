@@ -1,6 +1,7 @@
 """A figure of panels that share their axes, their legend and a line that says what the bands are."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,6 +14,8 @@ from normlab.plots._style import SOFT
 
 #: Small multiples beyond this are too small to read; the rest are named in the figure's note.
 MOST_PANELS: Final = 48
+#: Letters of the note that fit beside each other.
+_LETTERS_PER_INCH: Final = 15.5
 _WIDTHS: Final = {1: 4.7, 2: 3.5, 3: 2.9, 4: 2.45}
 
 
@@ -62,4 +65,5 @@ def head_and_foot(figure: Figure, title: str, note: str) -> None:
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     if note:
-        figure.supxlabel(note, x=0.01, ha="left", fontsize=7.5, color=SOFT)
+        wide = int(figure.get_size_inches()[0] * _LETTERS_PER_INCH)
+        figure.supxlabel(textwrap.fill(note, wide), x=0.01, ha="left", fontsize=7.5, color=SOFT)

@@ -38,9 +38,10 @@ def paint(ax: Axes, placed: pd.DataFrame, depths: Sequence[int] | None = None) -
     depth_look = depth_looks([*(depths or ()), *(curve.depth for curve in lines)])
     kind_look = kind_looks(kinds)
     rasterized = len(placed) > _RASTER_POINTS
+    deepest = {kind: max(curve.depth for curve in lines if curve.panel == kind) for kind in kinds}
     for place, curve in enumerate(lines):
         if curve.source == "theory":
-            _predicted(ax, curve)
+            predicted(ax, curve.points, spread=curve.depth == deepest[curve.panel], rasterized=rasterized)
             continue
         look = depth_look[curve.depth]
         if len(kinds) > 1:
@@ -77,10 +78,25 @@ def _measured(ax: Axes, curve: Curve, look: Look, label: str, offset: float, *, 
     mark_gaps(ax, points, look)
 
 
-def _predicted(ax: Axes, curve: Curve) -> None:
-    points = curve.points
-    x, centre = points["x"].to_numpy(), points["centre"].to_numpy()
-    ax.plot(x, centre, color=THEORY, linestyle=(0, (1, 1.4)), linewidth=1.5, zorder=4, label="theory")
+def predicted(ax: Axes, points: pd.DataFrame, *, spread: bool = True, rasterized: bool = False) -> None:
+    """Draw theory: black dots, and with ``spread`` a thin line at either side where it says how much seeds spread."""
+    x = points["x"].to_numpy()
+    for side in ("low", "high") if spread else ():
+        if np.isfinite(points[side]).any():
+            ax.plot(x, points[side].to_numpy(), color=THEORY, linewidth=0.45, zorder=3.5, rasterized=rasterized)
+    centre = points["centre"].to_numpy()
+    dots = (0, (0.1, 2.2))
+    ax.plot(
+        x,
+        centre,
+        color=THEORY,
+        linestyle=dots,
+        dash_capstyle="round",
+        linewidth=1.9,
+        zorder=4,
+        label="theory",
+        rasterized=rasterized,
+    )
 
 
 def marked(ax: Axes, x: np.ndarray, offset: float) -> list[int]:
@@ -135,13 +151,15 @@ def dress(ax: Axes, placed: pd.DataFrame, x: str, ylabel: str, *, log: bool = Tr
 
 
 def legend_entries(axes: Sequence[Axes]) -> tuple[list[Artist], list[str]]:
-    """Return one handle for each label that the lines of ``axes`` have, depths in increasing order."""
+    """Return one handle for each label that the lines of ``axes`` have: depths in increasing order, theory last."""
     found: dict[str, Artist] = {}
     for ax in axes:
         handles, labels = ax.get_legend_handles_labels()
         for handle, label in zip(handles, labels, strict=True):
             found.setdefault(str(label), handle)
-    order = sorted(found, key=lambda label: (not label.isdigit(), int(label) if label.isdigit() else 0))
+    order = sorted(
+        found, key=lambda label: (not label.isdigit(), label == "theory", int(label) if label.isdigit() else 0)
+    )
     return [found[label] for label in order], order
 
 

@@ -3,9 +3,11 @@
 from typing import Final
 
 from normlab.plots.branches import INPUT_SCALE, UPDATE_RATIO
+from normlab.plots.exponents import LAYER_EXPONENTS
 from normlab.plots.gradients import GRADIENT_PROFILE, LAST_GRADIENT
 from normlab.plots.growth import GROWTH
 from normlab.plots.plot import Plot
+from normlab.plots.spectra import SINGULAR_VALUES
 from normlab.plots.tokens import GRAD_COHERENCE, TOKEN_OVERLAP
 from normlab.registry import Registry
 
@@ -20,5 +22,7 @@ for _plot in (
     GRADIENT_PROFILE,
     GRAD_COHERENCE,
     TOKEN_OVERLAP,
+    SINGULAR_VALUES,
+    LAYER_EXPONENTS,
 ):
     PLOTS.register(_plot)

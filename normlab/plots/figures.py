@@ -47,10 +47,11 @@ def draw(
     if reason:
         raise DataError(f"{plot.name} cannot be drawn: {reason}")
     few = plot.relevant(table)
+    theory = None if theory is None else plot.relevant(theory)
     with style():
         figure, left_out = _panels(few, plot, x, theory) if plot.panels else (_single(few, plot, x, theory), "")
         if titled:
-            note = f"{plot.describe(points(few, plot.needs, plot.average))} {left_out}".strip()
+            note = f"{plot.describe(points(few, plot.needs, plot.average, theory=theory))} {left_out}".strip()
             head_and_foot(figure, plot.title, note)
     return figure
 

@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 
 from normlab.errors import DataError
 from normlab.plots._curves import points
-from normlab.plots._paint import add_legend, mark_gaps, new_axes
+from normlab.plots._paint import add_legend, mark_gaps, new_axes, predicted
 from normlab.plots._profile import profile
 from normlab.plots._rows import Rows
 from normlab.plots._slopes import LAST, Slope, fitted_slopes, slopes_finding
-from normlab.plots._style import THEORY, Look, kind_looks
+from normlab.plots._style import Look, kind_looks
 from normlab.plots._ticks import depth_axis, log_axis
 from normlab.plots._words import profile_finding
 from normlab.plots.plot import Plot
@@ -56,9 +56,9 @@ def last_gradient(
         rows = placed[placed["panel"] == panel]
         slope = slopes.get(panel, Slope(panel, None))
         _draw_kind(ax, rows[rows["source"] == "measured"], look, slope)
-        predicted = rows[rows["source"] == "theory"]
-        if len(predicted):
-            ax.plot(predicted["x"], predicted["centre"], color=THEORY, linestyle=(0, (1, 1.4)), label="theory")
+        expected = rows[rows["source"] == "theory"]
+        if len(expected):
+            predicted(ax, expected)
     if legend:
         add_legend(ax)
     return ax

@@ -46,13 +46,17 @@ class Plot:
         rows = with_depth(table, table[stream | own & (table["role"] == self.needs.role)])
         return rows.reset_index(drop=True)
 
-    def aggregated(self, table: pd.DataFrame) -> pd.DataFrame:
+    def aggregated(self, table: pd.DataFrame, theory: pd.DataFrame | None = None) -> pd.DataFrame:
         """Return the points of the plot: one row a point, with the mean over seeds, its interval and the counts.
+
+        Args:
+            table: the measurements.
+            theory: a table of predictions, whose points follow.
 
         Raises:
             DataError: the table lacks the rows.
         """
-        return points(table, self.needs, self.average)
+        return points(table, self.needs, self.average, theory=theory)
 
     def caption(self, table: pd.DataFrame) -> str:
         """Say what the lines and bands are.
@@ -65,7 +69,7 @@ class Plot:
     def describe(self, placed: pd.DataFrame) -> str:
         """Say how seeds became the lines and bands of the points ``placed``."""
         words = _spread(placed, self.average, *(("line", "band") if self.panels else ("points", "bars")))
-        return f"{words}{_gaps(placed)}"
+        return f"{words}{_gaps(placed)}{_theory(placed, self.panels)}"
 
 
 def _spread(placed: pd.DataFrame, average: Average, centre: str, interval: str) -> str:
@@ -84,7 +88,19 @@ def _spread(placed: pd.DataFrame, average: Average, centre: str, interval: str) 
 
 def _gaps(placed: pd.DataFrame) -> str:
     """Say how many points have no place on the axis; they are marked at its edges."""
+    placed = placed[placed["source"] == "measured"]
     hidden = placed[placed["centre"].isna()]
     broken, zero = int((hidden["nonfinite"] > 0).sum()), int((hidden["zeros"] > 0).sum())
     says = f" ×: a seed is not finite ({broken} of {len(placed)} points)." if broken else ""
     return says + (f" ▾: a seed is exactly zero ({zero} of {len(placed)} points)." if zero else "")
+
+
+def _theory(placed: pd.DataFrame, panels: bool) -> str:
+    """Say what theory's dots and thin lines are."""
+    expected = placed[placed["source"] == "theory"]
+    if not expected["centre"].notna().any():
+        return ""
+    if not expected["low"].notna().any():
+        return " Dots: theory."
+    whose = " for the deepest model" if panels and expected["depth"].nunique() > 1 else ""
+    return f" Dots: theory, with thin lines one standard deviation of a seed away{whose}."

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import torch
+from numpy.polynomial import Chebyshev, Polynomial
 
 from normlab.theory.geometry import Geometry
 from normlab.theory.kernels import Array
@@ -21,6 +23,8 @@ from normlab.theory.reasons import NoTheory
 
 #: What is left out of the series, relative to its sum.
 _TOLERANCE = 1e-5
+#: Exponents up to which coefficients of Chebyshev's polynomials do not cancel.
+_NARROW = 3.0
 #: Exponents whose series would need too many terms.
 _REACH = 20.0
 
@@ -31,23 +35,30 @@ class Weights:
 
     Attributes:
         causal: whether a position sees only itself and earlier ones.
-        coefficients: of the powers, for each (i, j); divided by Z_ij.
-        powers: of (K_st − centre)/half, times w_s w_t, for each (s, t).
+        terms: coefficients of a polynomial that stands for exp.
+        weight: w_s w_t, for each (s, t).
+        reach: (K_st − centre)/half, from −1 to 1, for each (s, t).
+        grown: β_ij Q_ij half, for each (i, j).
+        share: exp(β_ij Q_ij centre)/Z_ij, for each (i, j).
         spread: how many times as large as with uniform attention a centred product is, for each (i, j).
     """
 
     causal: bool
-    coefficients: Array
-    powers: Array
+    terms: tuple[float, ...]
+    weight: Array
+    reach: Array
+    grown: Array
+    share: Array
     spread: Array | float = 1.0
 
     def forward(self, entries: Array) -> Array:
         """Return Σ_st W^{ij}_st entries_st for each (i, j) (A1)."""
-        return _summed(self.coefficients, _prefix(self.powers * entries, self.causal))
+        return self.share * _series(1.0, self.grown, self.weight * entries, self.reach, self.terms, self.causal)
 
     def backward(self, entries: Array) -> Array:
         """Return Σ_ij W^{ij}_st entries_ij for each (s, t) (A4)."""
-        return _summed(self.powers, _suffix(self.coefficients * entries, self.causal))
+        weight, reach, sent, grown = map(_reversed, (self.weight, self.reach, self.share * entries, self.grown))
+        return _reversed(_series(weight, reach, sent, grown, self.terms, self.causal))
 
     def to_queries(self, values: Array, keys: Array) -> Array:
         """Return Σ_st E[A_is A_jt] V°_st K_st, where V° is V less its averages over what i and j see (A5)."""
@@ -95,19 +106,16 @@ def softmax_weights(queries: Array, keys: Array, geometry: Geometry, *, causal: 
     reach = half * float(np.abs(damped).max())
     if not reach <= _REACH:
         raise NoTheory("attention logits are so large that the softmax saturates")
-    x, grown = (keys - centre) / half, half * damped
-    powers, coefficients = (np.ones((_terms(reach), *one.shape)) for one in (keys, queries))
-    for k in range(1, len(powers)):
-        np.multiply(powers[k - 1], x, out=powers[k])
-        np.multiply(coefficients[k - 1], grown / k, out=coefficients[k])
+    weight = crowd
     rows, columns = geometry.sides(keys)
     # A longer key spreads its logits wider, which the average of their exponentials feels (A3).
     tilt = geometry.mean_square(damped) / 2
     if float(rows.max() - rows.min()) > 1e-9:
-        powers *= np.exp(tilt * (rows + columns - 2 * float(rows.max())))
-    powers *= crowd
-    coefficients /= _summed(coefficients, _prefix(powers, causal))
-    return Weights(causal=causal, coefficients=coefficients, powers=powers, spread=spread)
+        weight = weight * np.exp(tilt * (rows + columns - 2 * float(rows.max())))
+    at, grown = (keys - centre) / half, half * damped
+    terms = _exponential(float(np.ceil(64 * reach)) / 64)
+    share = 1 / _series(1.0, grown, weight, at, terms, causal)
+    return Weights(causal, terms, weight, at, grown, share, spread)
 
 
 def _exact(queries: Array, keys: Array, geometry: Geometry, causal: bool) -> tuple[Array, Array, Array]:
@@ -131,7 +139,9 @@ def _exact(queries: Array, keys: Array, geometry: Geometry, causal: bool) -> tup
     grown = np.minimum(read(exact.own, fewer, variance) * fewer, 0.999999 / met)
     exponent = np.log(np.maximum(grown * (1 - met) / np.maximum(1 - grown * met, 1e-9), 1e-9))
     damped = np.where((variance > 0) & (met < 0.9999), exponent / apart, queries)
-    spread = read(exact.centred, _least(geometry.tokens, causal), geometry.within * variance)
+    spread = np.ones_like(variance)
+    alone = geometry.alone
+    spread[:alone] = read(exact.centred, fewer[:alone], variance[:alone])
     return damped, spread, _crowd(alike, typical, geometry)
 
 
@@ -158,18 +168,31 @@ def _common(keys: Array, geometry: Geometry) -> float:
     return float(keys[different].mean()) if different.any() else 0.0
 
 
-@lru_cache(maxsize=8)
-def _least(tokens: int, causal: bool) -> Array:
-    """Return how many positions the one of i and j that sees fewer of them sees."""
-    place = np.arange(1.0, tokens + 1) if causal else np.full(tokens, float(tokens))
-    smaller: Array = np.minimum.outer(place, place)
-    return smaller
-
-
 def uniform_weights(shape: tuple[int, ...], *, causal: bool) -> Weights:
     """Return the weights of attention that averages over the positions it may see."""
-    powers = np.ones((1, *shape))
-    return Weights(causal=causal, coefficients=np.ones_like(powers) / _prefix(powers, causal), powers=powers)
+    one = np.ones(shape)
+    return Weights(causal, (1.0,), one, one, one, 1 / _prefix(one, causal))
+
+
+def seen_apart(values: Array, keys: Array, geometry: Geometry, *, causal: bool) -> Array:
+    """Return √(v_i k_i v_j k_j), v_i and k_i the mean squares of values and keys that i sees, less their own mean.
+
+    Products of different positions' values and keys scatter by this (A11).
+    """
+    if geometry.rows is None:
+        product = max(float((values[0] - values[1]) * (keys[0] - keys[1])), 0.0)
+        return np.full(3, product)
+    left = np.ones((geometry.alone, geometry.tokens))
+    for entries in (values, keys):
+        alone = entries[: geometry.alone]
+        own = np.diagonal(alone, axis1=-2, axis2=-1)
+        place = np.arange(1.0, geometry.tokens + 1)
+        mean = own.cumsum(axis=-1) / place if causal else np.broadcast_to(own.mean(axis=-1, keepdims=True), own.shape)
+        both = _averaged(_averaged(alone, -1, causal), -2, causal)
+        left = left * np.maximum(mean - np.diagonal(both, axis1=-2, axis2=-1), 0.0)
+    root = np.sqrt(left)
+    product_of: Array = root[geometry.rows][:, :, None] * root[geometry.columns][:, None, :]
+    return product_of
 
 
 @lru_cache(maxsize=8)
@@ -184,16 +207,16 @@ def _averaged(entries: Array, axis: int, causal: bool) -> Array:
     """Average over the positions that each position sees, along one axis."""
     if not causal:
         return np.broadcast_to(entries.mean(axis=axis, keepdims=True), entries.shape)
-    averaged: Array = entries.cumsum(axis=axis) / _places(entries.shape[-1], axis)
-    return averaged
+    return _cumulated(entries, axis) / _places(entries.shape[-1], axis)
 
 
 def _sent_back(entries: Array, axis: int, causal: bool) -> Array:
     """Return the transpose of :func:`_averaged`."""
     if not causal:
         return np.broadcast_to(entries.mean(axis=axis, keepdims=True), entries.shape)
-    shares = np.flip(entries / _places(entries.shape[-1], axis), axis)
-    return np.flip(shares.cumsum(axis=axis), axis)
+    shares = entries / _places(entries.shape[-1], axis)
+    later: Array = shares.sum(axis=axis, keepdims=True) - _cumulated(shares, axis) + shares
+    return later
 
 
 def _places(tokens: int, axis: int) -> Array:
@@ -201,20 +224,39 @@ def _places(tokens: int, axis: int) -> Array:
     return place[:, None] if axis == -2 else place
 
 
-def _terms(reach: float) -> int:
-    """Return how many terms of exp(reach) leave out no more than the tolerance."""
-    term, count = 1.0, 1
-    while term > _TOLERANCE or count < reach:
-        term *= reach / count
-        count += 1
-    return count
+@lru_cache(maxsize=256)
+def _exponential(reach: float) -> tuple[float, ...]:
+    """Return the coefficients of a polynomial that is exp within the tolerance between −reach and reach.
+
+    Chebyshev's take two terms fewer than Taylor's; these are kept for a wide range, where the others cancel.
+    """
+    if reach < _NARROW:
+        degree, error = 0, reach
+        while error > _TOLERANCE:
+            degree += 1
+            error *= reach / (2 * degree + 2)
+        near = Chebyshev.interpolate(np.exp, degree, domain=[-reach, reach])
+        return tuple(near.convert(kind=Polynomial).coef.tolist())
+    terms = [1.0]
+    while terms[-1] * reach ** (len(terms) - 1) > _TOLERANCE or len(terms) < reach:
+        terms.append(terms[-1] / len(terms))
+    return tuple(terms)
 
 
-def _summed(left: Array, right: Array) -> Array:
-    # Term by term: a product of the whole stacks would be written to memory first.
-    result: Array = left[0] * right[0]
-    for one, other in zip(left[1:], right[1:], strict=True):
-        result = result + one * other
+def _series(
+    left: Array | float, factor: Array, right: Array, step: Array, terms: tuple[float, ...], causal: bool
+) -> Array:
+    """Return Σ_k c_k left · factor^k · S(right · step^k), S the sum over the first positions of both tokens.
+
+    Power by power: all of them at once would be many times as much memory.
+    """
+    result = np.zeros_like(factor)
+    for k, coefficient in enumerate(terms):
+        if k:
+            right = right * step
+            left = left * factor
+        # The coefficient goes with what is small in the end, so that no power overflows.
+        result += (coefficient * left) * _prefix(right, causal)
     return result
 
 
@@ -222,12 +264,15 @@ def _prefix(entries: Array, causal: bool) -> Array:
     """Sum over the first positions of both tokens; over all of them where there is no mask."""
     if not causal:
         return np.asarray(entries.sum(axis=(-2, -1), keepdims=True))
-    summed: Array = entries.cumsum(axis=-1).cumsum(axis=-2)
+    # PyTorch's is three times as fast as NumPy's.
+    summed: Array = torch.from_numpy(entries).cumsum(-1).cumsum(-2).numpy()
     return summed
 
 
-def _suffix(entries: Array, causal: bool) -> Array:
-    if not causal:
-        return np.asarray(entries.sum(axis=(-2, -1), keepdims=True))
-    summed: Array = entries[..., ::-1, ::-1].cumsum(axis=-1).cumsum(axis=-2)[..., ::-1, ::-1]
+def _cumulated(entries: Array, axis: int) -> Array:
+    summed: Array = torch.from_numpy(np.ascontiguousarray(entries)).cumsum(axis).numpy()
     return summed
+
+
+def _reversed(entries: Array) -> Array:
+    return np.ascontiguousarray(entries[..., ::-1, ::-1])

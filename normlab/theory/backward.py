@@ -90,8 +90,8 @@ def at_embedding(forward: Forward, state: Gradient) -> Array:
     return state.x + kappa**2 * state.second + kappa * state.to_second.both
 
 
-def step_back(step: Step, state: Gradient) -> tuple[Gradient, StepBack]:
-    """Carry a gradient through one sub-layer (B2 to B5)."""
+def step_back(step: Step, state: Gradient, *, parameters: bool = True) -> tuple[Gradient, StepBack]:
+    """Carry a gradient through one sub-layer (B2 to B5), with or without the gradients of its parameters."""
     wiring = step.wiring
     a = 0.0 if wiring.skip == "none" else wiring.skip_scale
     outer = step.outer.slope * (1 - step.outer.lost * state.fresh)
@@ -99,7 +99,7 @@ def step_back(step: Step, state: Gradient) -> tuple[Gradient, StepBack]:
     update, second = _update(step, state, total, a)
     at_output = wiring.branch_scale**2 * update * step.dropped
     branch = at_output * step.output.slope
-    inputs, roles = step.mixer.backward(branch)
+    inputs, roles = step.mixer.backward(branch, roles=parameters)
     at_inner = wiring.input_scale**2 * inputs
     skipped = state.x if step.waits else a**2 * total
     fresh = state.fresh if step.waits or not step.wiring.norms_stream else 0.0
@@ -111,10 +111,11 @@ def step_back(step: Step, state: Gradient) -> tuple[Gradient, StepBack]:
     else:
         before = skipped + at_inner * step.inner.slope
         fresh = 1 - (1 - fresh) * _share(skipped, before)
-    norms = [step.inner.roles(at_inner), step.output.roles(at_output)]
-    if not step.waits:
-        norms.append(step.outer.roles(state.x))
-    roles = added(roles, _scale(step, update), *norms)
+    if parameters:
+        norms = [step.inner.roles(at_inner), step.output.roles(at_output)]
+        if not step.waits:
+            norms.append(step.outer.roles(state.x))
+        roles = added(roles, _scale(step, update), *norms)
     state = _into_block_input(step, _before(step, state, before, total, second, fresh))
     return state, StepBack(step, total, update, branch, _at_input(step, inputs, at_inner, state.x), state.x, roles)
 

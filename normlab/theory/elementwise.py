@@ -23,7 +23,7 @@ class Elementwise:
     """
 
     value: Array
-    slope: Array
+    slope: Array | float
     first: Array | float
     second: Array | float
     unit: Array
@@ -43,7 +43,7 @@ class Elementwise:
 
 def identity(covariance: Array) -> Elementwise:
     """Return the map that changes nothing."""
-    return Elementwise(covariance, covariance * 0 + 1, 1.0, 1.0, covariance)
+    return Elementwise(covariance, 1.0, 1.0, 1.0, covariance)
 
 
 def added(*parts: dict[str, Array]) -> dict[str, Array]:

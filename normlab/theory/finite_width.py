@@ -109,6 +109,13 @@ def of_mean_square(log: Array, covariance: Array, geometry: Geometry) -> Spread:
     return Spread(variance, -variance / 2)
 
 
+def of_head(gradient: Array, width: int, geometry: Geometry) -> Spread:
+    """Return the spread of the gradient that the head's matrix sends back (S7)."""
+    trace = max(geometry.trace(gradient), 1e-300)
+    variance = 2 * geometry.total(gradient**2) / (width * trace**2)
+    return Spread(variance, -variance / 2)
+
+
 def through_norm(log: Array, gradient: Array, geometry: Geometry) -> Spread:
     """Return what a norm's 1/|x_i|² adds to a gradient's spread (S4)."""
     apart = geometry.trace(log * gradient) / max(geometry.trace(gradient), 1e-300)

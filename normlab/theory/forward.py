@@ -24,6 +24,8 @@ from normlab.where import StackName, Where
 
 #: A mean square beyond which numbers of a float32 model overflow.
 _OVERFLOW = 1e30
+#: A mean square below which tokens are the same.
+_SMALL = 1e-30
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +101,7 @@ class Forward:
         final: the norm after the last block, or the sum of both streams.
         out: covariance of what the head sees.
         broken: where the walk ended early, and why.
+        rough: relative variance of ⟨x_i, x_j⟩ of different tokens after the last block (S6).
     """
 
     spec: ModelSpec
@@ -109,6 +112,7 @@ class Forward:
     final: Elementwise
     out: Array
     broken: str = ""
+    rough: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +125,7 @@ class _State:
     second: Array | None = None
     to_second: Link | None = None
     waiting: Array | None = None
+    rough: float = 0.0
 
 
 def forward(spec: ModelSpec, geometry: Geometry, *, finite: bool = True) -> Forward:
@@ -138,7 +143,7 @@ def forward(spec: ModelSpec, geometry: Geometry, *, finite: bool = True) -> Forw
     stack, norms = _only_stack(spec), Norms(spec, finite)
     covariance = embedded(spec, stack, geometry)
     embed = norms.around()(covariance, geometry) if spec.has_embed_norm else identity(covariance)
-    state = _begin(spec, stack, embed.value)
+    state = replace(_begin(spec, stack, embed.value), rough=finite / spec.width)
     steps: list[Step] = []
     broken = ""
     for where in _addresses(spec, stack):
@@ -149,7 +154,7 @@ def forward(spec: ModelSpec, geometry: Geometry, *, finite: bool = True) -> Forw
             break
         steps.append(step)
     final, out = _end(norms, state, geometry)
-    return Forward(spec, geometry, stack, embed, tuple(steps), final, out, broken)
+    return Forward(spec, geometry, stack, embed, tuple(steps), final, out, broken, state.rough)
 
 
 def _only_stack(spec: ModelSpec) -> StackName:
@@ -183,7 +188,7 @@ def _step(norms: Norms, where: Where, state: _State, geometry: Geometry) -> tupl
     inner = identity(source)
     if wiring.inner_norm:
         inner = norms.around()(source, geometry, on="stream" if wiring.skip == "normed" else "entry")
-    mixer = _mixer(norms, where, wiring, wiring.input_scale**2 * inner.value, geometry)
+    mixer = _mixer(norms, where, wiring, wiring.input_scale**2 * inner.value, geometry, state.rough)
     output = identity(mixer.value)
     if wiring.output_norm:
         output = norms.around(initial_gain=wiring.output_gain)(mixer.value, geometry, on="fresh")
@@ -197,14 +202,32 @@ def _step(norms: Norms, where: Where, state: _State, geometry: Geometry) -> tupl
     _check(total)
     outer = norms.around()(total, geometry, on="stream") if wiring.norms_stream and not waits else identity(total)
     after = replace(state, waiting=update) if waits else _joined(state, wiring, inner, outer, update)
+    if norms.finite and not waits:
+        after = replace(after, rough=_rougher(state.rough, skip, update, mixer, geometry))
     return after, Step(where, wiring, inner, mixer, output, update, skip, total, outer, waits, after.second, dropped)
 
 
-def _mixer(norms: Norms, where: Where, wiring: Wiring, inputs: Array, geometry: Geometry) -> AttentionMap | MlpMap:
+def _rougher(
+    rough: float, skip: Array | None, update: Array, mixer: AttentionMap | MlpMap, geometry: Geometry
+) -> float:
+    """Return the relative variance of ⟨x_i, x_j⟩ of different tokens after the sum (S6)."""
+    width = mixer.gains.width
+    kept, fresh = (0.0 if one is None else max(geometry.apart(one), 0.0) for one in (skip, update))
+    total = kept + fresh
+    if total < _SMALL:
+        return rough
+    hidden = width / mixer.gains.fan_in("down" if isinstance(mixer, MlpMap) else "o")
+    # What was there is carried on by the skip and by the branch alike.
+    return rough + (2 * kept * fresh + (1 + hidden) * fresh**2) / (width * total**2)
+
+
+def _mixer(
+    norms: Norms, where: Where, wiring: Wiring, inputs: Array, geometry: Geometry, rough: float
+) -> AttentionMap | MlpMap:
     matrices = gains(norms.spec, where)
     if where.sublayer == "mlp":
         return mlp_map(norms, wiring, matrices, inputs, geometry)
-    return attention_map(norms, where, wiring, matrices, inputs, geometry)
+    return attention_map(norms, where, wiring, matrices, inputs, geometry, rough)
 
 
 def _skip(wiring: Wiring, inner: Elementwise, x: Array, state: _State) -> Array | None:

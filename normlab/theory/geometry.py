@@ -9,6 +9,7 @@ gradient. Everything but attention acts on each entry by itself, so that one cod
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Int
@@ -61,11 +62,27 @@ class Geometry:
 
     def total(self, entries: Array) -> float:
         """Return the sum over all ordered pairs of the batch's tokens, each token with itself included."""
-        return float((self.weight * entries).sum())
+        if self.rows is None:
+            return float(self.weight @ entries)
+        blocks = np.broadcast_to(entries, self.own.shape).sum(axis=(-2, -1))
+        return float(self.weight[:, 0, 0] @ blocks)
+
+    def within_sequences(self, entries: Array) -> float:
+        """Return the sum over all ordered pairs of tokens of one sequence."""
+        if self.rows is None:
+            return float((self.weight * self.within) @ entries)
+        return float(self.weight[0, 0, 0] * entries[: self.alone].sum())
+
+    @cached_property
+    def alone(self) -> int:
+        """How many of the blocks are pairs of positions of one sequence; they come first."""
+        return int((self.within[:, 0, 0] > 0).sum())
 
     def trace(self, entries: Array) -> float:
         """Return the sum over the batch's tokens of the entry of each with itself."""
-        return float((self.weight * self.own * entries).sum())
+        if self.rows is None:
+            return float((self.weight * self.own) @ entries)
+        return float(self.weight[0, 0, 0] * np.einsum("bii->", entries[: self.alone]))
 
     def mean_square(self, covariance: Array) -> float:
         """Return the mean over tokens."""
@@ -75,14 +92,18 @@ class Geometry:
         """Return p/q: the mean over pairs of different positions of a sequence, over the mean square."""
         if self.tokens == 1:
             return float("nan")
-        pairs = float((self.weight * self.within * covariance).sum()) - self.trace(covariance)
+        pairs = self.within_sequences(covariance) - self.trace(covariance)
         return pairs / (self.count * (self.tokens - 1)) / self.mean_square(covariance)
+
+    def apart(self, covariance: Array) -> float:
+        """Return q − p, what different tokens of a sequence do not share."""
+        square = self.mean_square(covariance)
+        return square * (1 - self.overlap(covariance)) if self.tokens > 1 and square > 0 else square
 
     def coherence(self, gradient: Array) -> float:
         """Return ‖Σ_i g_i‖²/(n Σ_i ‖g_i‖²) over a sequence's tokens, pooled over sequences."""
         trace = self.trace(gradient)
-        together = float((self.weight * self.within * gradient).sum())
-        return together / (self.tokens * trace) if trace > 0 else float("nan")
+        return self.within_sequences(gradient) / (self.tokens * trace) if trace > 0 else float("nan")
 
 
 def of_batch(tokens: Int[Tensor, "batch token"], targets: Int[Tensor, "batch token"]) -> Geometry:

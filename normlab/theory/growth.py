@@ -26,6 +26,8 @@ FOLLOWED: Final[Mapping[str, str]] = {
     "first_gradient": "gradient of W_down of block 1",
     "stream_gradient": "gradient at the stream that block 1 receives",
     "apjn": "E‖∂x_L/∂x_0‖²/(n d)",
+    "descent_step": "loss lost by a step of gradient descent of the blocks, over its rate",
+    "sign_step": "loss lost by a step of signs (Adam's first) of the blocks, over its rate",
 }
 
 
@@ -106,9 +108,15 @@ def _gradients(walked: Forward) -> dict[str, float]:
     geometry = walked.geometry
     state = at_streams(walked, head(walked.spec, walked.out, geometry).gradient)
     down: list[float] = []
+    descent = signs = 0.0
     for step in reversed(walked.steps):
         state, back = step_back(step, state)
+        for role, (inputs, outputs) in walked.spec.matrices(step.where.sublayer).items():
+            square = max(geometry.total(back.roles[role]), 0.0) if role in back.roles else 0.0
+            descent += square
+            signs += float(np.sqrt(2 / np.pi * inputs * outputs * square))
         if "down" in back.roles:
             down.append(float(np.sqrt(max(geometry.total(back.roles["down"]), 0.0))))
     start = float(np.sqrt(geometry.trace(at_embedding(walked, state))))
-    return {"last_gradient": down[0], "first_gradient": down[-1], "stream_gradient": start}
+    gradients = {"last_gradient": down[0], "first_gradient": down[-1], "stream_gradient": start}
+    return gradients | {"descent_step": descent, "sign_step": signs}

@@ -37,24 +37,27 @@ class MlpMap:
     value: Array
     bias: bool
 
-    def backward(self, gradient: Array) -> tuple[Array, dict[str, Array]]:
+    def backward(self, gradient: Array, *, roles: bool = True) -> tuple[Array, dict[str, Array]]:
         """Return the gradient's covariance at z, and each role's entries, which sum to E‖∂loss/∂W‖² (M3).
 
         Args:
             gradient: E⟨g_i, g_j⟩ at the branch.
+            roles: whether parameters matter.
         """
         gains, width = self.gains, self.gains.width
-        roles = {"down": gradient * gains.fan_in("down") * self.hidden}
         at_norm = gradient * gains["down"]
         at_hidden = at_norm * self.norm.slope
         back = {"up": at_hidden * self.up}
         if self.gate is not None:
             back["gate"] = at_hidden * self.gate
-        roles |= {role: entries * width * self.inputs for role, entries in back.items()}
-        if self.bias:
-            roles |= {"down_bias": gradient} | {f"{role}_bias": entries for role, entries in back.items()}
         total = sum((gains[role] * entries for role, entries in back.items()), start=0 * gradient)
-        return total, added(roles, self.norm.roles(at_norm))
+        if not roles:
+            return total, {}
+        found = {"down": gradient * gains.fan_in("down") * self.hidden}
+        found |= {role: entries * width * self.inputs for role, entries in back.items()}
+        if self.bias:
+            found |= {"down_bias": gradient} | {f"{role}_bias": entries for role, entries in back.items()}
+        return total, added(found, self.norm.roles(at_norm))
 
 
 def mlp_map(norms: Norms, wiring: Wiring, gains: Gains, inputs: Array, geometry: Geometry) -> MlpMap:

@@ -93,7 +93,7 @@ def _layers(walked: Forward) -> Iterator[str]:
     last = walked.steps[-1].where.layer
     for step in reversed(walked.steps):
         gradients.setdefault(step.where.layer, float(np.sqrt(geometry.trace(state.x))))
-        state, _ = step_back(step, state)
+        state, _ = step_back(step, state, parameters=False)
     yield f"{'layer':>6} {'q':>10} {'ρ':>8} {'update/skip':>12} {'stream gradient':>16}"
     ends = {step.where.layer: step for step in walked.steps}
     for layer in sorted({last, *(2**k for k in range(last.bit_length()))}):

@@ -9,16 +9,15 @@ from torch import Tensor
 
 from normlab.errors import SpecError
 from normlab.spec import ModelSpec
-from normlab.table import from_rows
 from normlab.theory.backward import at_embedding, at_streams, step_back
-from normlab.theory.finite_width import Spread, scatter, through_branch, through_norm
+from normlab.theory.finite_width import Scatter, Spread, of_head, scatter, through_branch, through_norm
 from normlab.theory.forward import Forward, forward
 from normlab.theory.geometry import Geometry, averages, of_batch, of_random
 from normlab.theory.head import head
 from normlab.theory.kernels import Array
 from normlab.theory.propagation import jacobian_rows
 from normlab.theory.reasons import NoTheory
-from normlab.theory.rows import Row, forward_rows, gradient_rows, parameters, row
+from normlab.theory.rows import Row, forward_rows, gradient_rows, parameters, row, table_of
 
 Batch: TypeAlias = int | tuple[Int[Tensor, "batch token"], Int[Tensor, "batch token"]]
 DETAILS: Final = ("tokens", "averages")
@@ -38,7 +37,8 @@ def predict(
         batch: a number of random sequences, or tokens and targets: then which positions are equal counts.
         tokens: positions of a random sequence.
         detail: ``tokens`` carries the covariance of all pairs of positions; ``averages`` three averages over them,
-            which is quick and takes positions as exchangeable.
+            which is quick and takes positions as exchangeable: for random sequences only, and under a causal mask
+            good to a factor of a few for gradients of Post-LN.
         jacobian: whether to predict Jacobians between layers too.
 
     Returns:
@@ -46,21 +46,34 @@ def predict(
         whose status says ``no theory`` and why; one that leaves the closure's range has it where that happens.
 
     Raises:
-        SpecError: the detail is unknown, or the batch has no tokens.
+        SpecError: the detail is unknown, averages are asked of a given batch, or the batch has no tokens.
     """
-    geometry = _geometry(spec, batch, tokens)
     if detail not in DETAILS:
         raise SpecError(f"detail is {detail!r}: choose 'tokens' or 'averages'")
-    try:
-        walked = forward(spec, averages(geometry) if detail == "averages" else geometry)
-        rows = list(_rows(walked, jacobian))
-    except NoTheory as reason:
-        rows = [{"status": f"no theory: {reason}"}]
+    if detail == "averages" and isinstance(batch, tuple):
+        raise SpecError(
+            "detail 'averages' takes positions as exchangeable, which those of a given batch are not: "
+            "give a number of random sequences, or choose detail='tokens'"
+        )
+    geometry = geometry_of(spec, batch, tokens)
     cell = spec.columns() | {"batch": geometry.batch, "tokens": geometry.tokens}
-    return from_rows([{"source": "theory", **found} for found in rows], cell)
+    return table_of(predicted_rows(spec, averages(geometry) if detail == "averages" else geometry, jacobian), cell)
 
 
-def _geometry(spec: ModelSpec, batch: Batch, tokens: int) -> Geometry:
+def predicted_rows(spec: ModelSpec, geometry: Geometry, jacobian: bool) -> list[Row]:
+    """Return the rows for one choice of pairs of tokens; where there is no theory, one row that says why."""
+    try:
+        return list(_rows(forward(spec, geometry), jacobian))
+    except NoTheory as reason:
+        return [{"status": f"no theory: {reason}"}]
+
+
+def geometry_of(spec: ModelSpec, batch: Batch, tokens: int) -> Geometry:
+    """Return the pairs of tokens of a batch, given or random.
+
+    Raises:
+        SpecError: the batch has no tokens.
+    """
     if isinstance(batch, tuple):
         return of_batch(*batch)
     if batch < 1 or tokens < 1:
@@ -75,12 +88,12 @@ def _rows(walked: Forward, jacobian: bool) -> Iterator[Row]:
     if reason:
         yield {"quantity": "loss", "status": f"no theory: {reason}"}
         return
-    yield from _gradient_rows(walked)
+    yield from _gradient_rows(walked, logs)
     if jacobian:
         yield from jacobian_rows(walked)
 
 
-def _gradient_rows(walked: Forward) -> Iterator[Row]:
+def _gradient_rows(walked: Forward, logs: Scatter) -> Iterator[Row]:
     """Walk back once: rows and the spread that gathers on the way."""
     spec, geometry = walked.spec, walked.geometry
     loss = head(spec, walked.out, geometry)
@@ -90,9 +103,9 @@ def _gradient_rows(walked: Forward) -> Iterator[Row]:
     if spec.has_final_norm:
         squares = {role: geometry.total(part) for role, part in walked.final.roles(loss.gradient).items()}
         yield from parameters(at | {"sublayer": "final"}, squares, Spread())
-    state, logs, spread = at_streams(walked, loss.gradient), scatter(walked), Spread()
+    state, spread = at_streams(walked, loss.gradient), of_head(loss.gradient, spec.width, geometry)
     if spec.has_final_norm and logs.streams:
-        spread = through_norm(logs.streams[-1], state.x, geometry)
+        spread = spread + through_norm(logs.streams[-1], state.x, geometry)
     sources = (logs.start, *logs.streams[:-1])
     for step, log, source in zip(reversed(walked.steps), reversed(logs.totals), reversed(sources), strict=True):
         stream, after = state.x, spread

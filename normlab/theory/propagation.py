@@ -21,7 +21,7 @@ def jacobian_rows(forward: Forward) -> Iterator[Row]:
     for layer in range(1, depth + 1):
         state = Gradient(own + 0 * forward.out)
         for step in reversed([step for step in forward.steps if step.where.layer == layer]):
-            state, _ = step_back(step, state)
+            state, _ = step_back(step, state, parameters=False)
         growth = float(np.log(forward.geometry.trace(state.x) / forward.geometry.count)) / 2
         at = {"stack": forward.stack, "layer": layer - 1, "to_layer": layer}
         yield row(at, "", "lyapunov", growth) | {"status": "ok"}
@@ -31,6 +31,6 @@ def end_to_end(forward: Forward) -> Iterator[tuple[int, float]]:
     """Yield ℓ and APJN(ℓ → L) = E‖∂x_L/∂x_ℓ‖²/(n d), from the last layer but one to the first (J1)."""
     state = Gradient(forward.geometry.own + 0 * forward.out)
     for step in reversed(forward.steps):
-        state, _ = step_back(step, state)
+        state, _ = step_back(step, state, parameters=False)
         if step.starts_block:
             yield step.where.layer - 1, forward.geometry.trace(at_embedding(forward, state)) / forward.geometry.count

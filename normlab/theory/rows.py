@@ -1,10 +1,12 @@
 """From covariances to rows of the table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 
+from normlab.table import COLUMNS, kinds, normalise, ordered
 from normlab.theory.backward import StepBack
 from normlab.theory.finite_width import Scatter, Spread, of_mean_square
 from normlab.theory.forward import Forward, Step
@@ -12,6 +14,25 @@ from normlab.theory.geometry import Geometry
 from normlab.theory.kernels import Array
 
 Row: TypeAlias = dict[str, Any]
+
+#: Share of a token's square below which what tokens do not share drowns in a float32 softmax's rounding.
+_RESOLUTION = 5e-5
+
+
+def table_of(rows: Sequence[Row], cell: Mapping[str, object]) -> pd.DataFrame:
+    """Return rows as a table with ``source`` ``theory`` and the columns of a cell, the same in every row."""
+    defaults: Row = {"source": "theory", "status": "ok", "step": 0}
+    columns = {name: [found.get(name, defaults.get(name)) for found in rows] for name in COLUMNS}
+    columns |= {name: [value] * len(rows) for name, value in cell.items()}
+    kind = kinds(columns)
+    data = {name: _categories(values) if kind[name] == "text" else values for name, values in columns.items()}
+    return ordered(normalise(pd.DataFrame(data)))
+
+
+def _categories(values: list[object]) -> pd.Series:
+    """Text whose categories are sorted, which the table takes as it is."""
+    text = ["" if value is None else str(value) for value in values]
+    return pd.Series(text, dtype=pd.CategoricalDtype(sorted(set(text))))
 
 
 def row(at: Row, site: str, quantity: str, value: float, *, role: str = "", spread: Spread | None = None) -> Row:
@@ -93,7 +114,19 @@ def gradient_rows(
     yield from gradient(at, "input_grad", back.inputs, geometry, inside)
     yield from gradient(at, "branch_grad", back.branch, geometry, inside)
     squares = {role: max(geometry.total(entries), 0.0) for role, entries in back.roles.items()}
+    for role in _unresolved(step, geometry):
+        if squares.get(role, 0.0) > 0:
+            reason = "tokens are so alike that rounding decides in float32"
+            yield at | {"quantity": "grad_norm", "role": role, "value": float("nan"), "status": f"no theory: {reason}"}
+            del squares[role]
     yield from parameters(at, squares, inside)
+
+
+def _unresolved(step: Step, geometry: Geometry) -> tuple[str, ...]:
+    """Roles whose gradient is made of what tokens do not share, where rounding has eaten that."""
+    inputs = step.mixer.inputs
+    lost = step.where.sublayer != "mlp" and geometry.apart(inputs) < _RESOLUTION * geometry.mean_square(inputs)
+    return ("q", "k") if lost else ()
 
 
 def parameters(at: Row, squares: dict[str, float], spread: Spread) -> Iterator[Row]:

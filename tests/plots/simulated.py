@@ -93,4 +93,13 @@ def _rows(depth: int, rate: float, noise: float, random: np.random.Generator) ->
             yield branch | {"site": "update", "quantity": "alignment", "value": 0.01 * np.log(jitter[4 + place, layer])}
             yield branch | {"site": "update", "quantity": "update_ratio", "value": 0.6 * scale / q[layer - 1] ** 0.5}
         yield after | {"sublayer": "attn", "site": "stream", "quantity": "mean_square", "value": q[layer] - rate / 2}
+    for layer in layers[:-1]:
+        block = {"stack": "decoder", "layer": layer, "to_layer": layer + 1, "dtype": "float64"}
+        yield block | {
+            "quantity": "lyapunov",
+            "value": 0.5 * np.log(1 + rate / q[layer]) + 0.1 * np.log(jitter[1, layer]),
+        }
+        for place in (1, 2):
+            largest = (1 + 3 / q[layer] ** 0.5) * jitter[place, layer] / place
+            yield block | {"quantity": "singular_value", "name": f"{place:03d}", "value": largest}
     yield {"stack": "decoder", "quantity": "loss", "value": 5.5 * jitter[0, 0]}

@@ -57,3 +57,22 @@ def test_theory_rows_of_the_table_itself_are_a_line_of_their_own(sim: ModuleType
     theory = sim.cell("pre", 4, 0).assign(source="theory", model_seed=pd.NA)
     found = points(pd.concat([measured, theory], ignore_index=True), GROWTH, "geometric")
     assert found["source"].value_counts().to_dict() == {"measured": 5, "theory": 5}
+
+
+def test_theory_of_another_kind_is_not_drawn(sim: ModuleType) -> None:
+    table = sim.sweep(("pre",), depths=(4,), seeds=2)
+    own, other = sim.cell("pre", 4, 0), sim.cell("post", 4, 0, rate=0.0)
+    found = points(table, GROWTH, "geometric", theory=pd.concat([own, other]).assign(source="theory"))
+    centres = found[found["source"] == "theory"].sort_values("layer")["centre"]
+    np.testing.assert_allclose(centres, GROWTH.select(own).sort_values("layer")["value"])
+
+
+def test_theory_is_averaged_over_batches_and_bounded_by_what_seeds_spread(sim: ModuleType) -> None:
+    table = sim.sweep(("pre",), depths=(4,), seeds=2)
+    one, two = (sim.cell("pre", 4, seed).assign(source="theory", sd_log=0.3) for seed in (0, 1))
+    found = points(table, GROWTH, "geometric", theory=pd.concat([one, two]))
+    theory = found[found["source"] == "theory"].set_index("layer")
+    logs = [np.log(GROWTH.select(rows).set_index("layer")["value"]) for rows in (one, two)]
+    np.testing.assert_allclose(np.log(theory["centre"]), (logs[0] + logs[1]) / 2)
+    sd = np.sqrt(0.09 + (logs[0] - logs[1]) ** 2 / 2)
+    np.testing.assert_allclose(np.log(theory["high"] / theory["low"]), 2 * sd)

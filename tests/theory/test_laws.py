@@ -1,7 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
+from normlab.data import random_batch
 from normlab.errors import SpecError
+from normlab.models import build
 from normlab.spec import ModelSpec
 from normlab.theory import derivation, exponents, law
 
@@ -94,3 +99,35 @@ def test_the_page_puts_the_numbers_in() -> None:
 
 def test_the_page_of_a_model_without_a_theory_says_so() -> None:
     assert "no theory: norm 'batchnorm'" in derivation(ModelSpec(depth=2, width=32, norm="batchnorm"))
+
+
+@pytest.mark.parametrize("placement", ["pre", "post"])
+def test_what_a_step_takes_off_the_loss_is_that_of_a_model(placement: str) -> None:
+    spec = ModelSpec(depth=4, width=128, placement=placement, attention="none")
+    expected = exponents(spec, tokens=16, depths=(4,)).values
+    lost: dict[str, list[float]] = {"descent_step": [], "sign_step": []}
+    for seed in range(6):
+        model, batch = build(spec, seed=seed, dtype=torch.float64), random_batch(1, 16, seed=seed)
+        before = model.loss(*batch)
+        before.backward()
+        matrices = [
+            weight for weight in model.stacks.parameters() if weight.ndim == 2 and weight.shape[0] != spec.vocab
+        ]
+        for name, step in (("descent_step", lambda g: g), ("sign_step", torch.sign)):
+            with torch.no_grad():
+                moved = [(weight, 1e-7 * step(weight.grad)) for weight in matrices]
+                for weight, by in moved:
+                    weight -= by
+                lost[name].append(float(before - model.loss(*batch)) / 1e-7)
+                for weight, by in moved:
+                    weight += by
+    for name, found in lost.items():
+        assert np.mean(found) == pytest.approx(expected[name][0], rel=0.1)
+
+
+def test_signs_move_a_branch_of_one_over_depth_alike_at_every_depth() -> None:
+    spec = ModelSpec(depth=2, width=256, attention="none", activation="relu")
+    assert exponents(spec, tokens=16, depths=SHORT)["sign_step"].exponent == pytest.approx(0.5, abs=0.05)
+    completep = exponents(replace(spec, placement="completep"), tokens=16, depths=SHORT)
+    assert completep["sign_step"].name == "constant"
+    assert completep["descent_step"].exponent == pytest.approx(-1, abs=0.05)

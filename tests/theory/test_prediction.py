@@ -118,9 +118,11 @@ def test_where_there_is_no_theory_a_row_says_why(fields: dict[str, object], reas
     assert math.isnan(status["value"].iloc[0])
 
 
-def test_an_unknown_detail_is_refused() -> None:
+def test_an_unknown_or_unfit_detail_is_refused() -> None:
     with pytest.raises(SpecError, match="averages"):
         predict(ModelSpec(depth=2, width=32), 1, 8, detail="few")
+    with pytest.raises(SpecError, match="exchangeable"):
+        predict(ModelSpec(depth=2, width=32), data.text_batch(batch=1, tokens=8), detail="averages")
 
 
 def test_post_ln_scatters_and_its_geometric_mean_lies_below() -> None:
@@ -133,3 +135,11 @@ def test_post_ln_scatters_and_its_geometric_mean_lies_below() -> None:
     seen = found[(found["site"] == "stream_grad") & (found["layer"] == 0) & (found["quantity"] == "l2")]
     assert seen["std"].item() == pytest.approx(start["sd_log"].item(), rel=0.5)
     assert seen["mean"].item() == pytest.approx(math.log(start["value"].item()), abs=3 * seen["std"].item() / 20**0.5)
+
+
+def test_gradients_that_rounding_decides_have_no_theory() -> None:
+    theory = predict(ModelSpec(depth=40, width=64, placement="post"), 1, 16, jacobian=False)
+    rows = theory[theory["role"].isin(["q", "k"])]
+    lost = rows["status"].astype(str).str.contains("rounding decides")
+    assert not lost[rows["layer"] < 10].any() and lost[rows["layer"] > 35].all()
+    assert (theory[theory["role"] == "v"]["status"] == "ok").all()
