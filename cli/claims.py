@@ -103,6 +103,10 @@ def show(output: Output, out: Path | None, seed: int, plugin: tuple[str, ...], c
     ]  # fmt: skip
     if chosen.not_tested:
         lines.append(f"Not tested: {chosen.not_tested}")
+    if chosen.needs:
+        lines.append(f"Needs: {chosen.needs}")
+    if chosen.history:
+        lines.append(f"How it was decided: {chosen.history}")
     if chosen.ill_posed:
         lines.append(f"Ill-posed as worded; decided in its place: {chosen.ill_posed}")
     output.result("\n".join(lines))

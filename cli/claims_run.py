@@ -45,11 +45,12 @@ def run_claims(
 
     \b
     In --out: the sweep's folder (run.json, cells/, results.csv.gz), evidence/ (what was computed beside it),
-    verdicts.json and verdicts.md.
+    verdicts.json, verdicts.md and report.html.
     """
-    from normlab.claims import CLAIMS, judge_all, plan, scoreboard
+    from normlab.claims import CLAIMS, judge_all, measured_with, plan, scoreboard
     from normlab.cli.claims import claim_named
     from normlab.cli.verdicts import verdict_table
+    from normlab.reports import claims_report
 
     if every and ids:
         raise click.UsageError("--all and IDs exclude each other: give one of them")
@@ -61,13 +62,15 @@ def run_claims(
     out = out or Path("runs") / f"claims-{'quick' if quick else 'full'}"
     wanted = plan(chosen, quick=quick, seeds=numbers)
     output.note(f"{counted(len(chosen), 'claim')}, {wanted.tasks} cells and computations -> {out}")
-    verdicts = judge_all(_measured(chosen, quick, numbers, out, jobs, output), chosen, untested=True, own=True)
+    table = _measured(chosen, quick, numbers, out, jobs, output)
+    verdicts = judge_all(table, chosen, untested=True, own=True)
     found = {"claims": [verdict.to_json() for verdict in verdicts]}
     write_json(out / "verdicts.json", found)
-    _write_text(out / "verdicts.md", scoreboard(verdicts))
+    _write_text(out / "verdicts.md", scoreboard(verdicts, seeds=numbers, versions=measured_with(out)))
+    page = claims_report(out, out / "report.html", verdicts, table)
     output.machine(found)
     output.show(verdict_table(verdicts))
-    output.result(_summary(verdicts))
+    output.result(f"{_summary(verdicts)}\nReport: {page}")
     _strict(verdicts, strict=strict)
 
 

@@ -34,7 +34,7 @@ def not_judged(verdicts: Sequence["Verdict"], *, alone: bool) -> str:
     from normlab.claims import CLAIMS
 
     claims = [CLAIMS[verdict.id] for verdict in verdicts]
-    beyond = sum(bool(claim.not_tested) for claim in claims)
+    beyond = sum(bool(claim.not_tested or claim.needs) for claim in claims)
     swept = sum(bool(claim.design.grids) for claim in claims)
     counts = ((swept, "other models, depths or widths"), (len(claims) - beyond - swept, "computations of their own"),
               (beyond, "training, a GPU or weights"))  # fmt: skip
@@ -46,7 +46,12 @@ def not_judged(verdicts: Sequence["Verdict"], *, alone: bool) -> str:
 
 def _nearest(verdicts: Sequence["Verdict"]) -> str:
     """The claim whose models the sweep has, if there is one, and what it lacks."""
-    gaps = [(verdict.id, gap) for verdict in verdicts for gap in verdict.coverage_gaps if _of_sweeps(verdict.id)]
+    gaps = [
+        (verdict.id, gap)
+        for verdict in verdicts
+        for gap in verdict.coverage_gaps
+        if _of_sweeps(verdict.id) and not gap.endswith(": weights")
+    ]
     id, gap = min(gaps, key=lambda found: "the table has no " in found[1])
     return f"{id}: {gap}"
 

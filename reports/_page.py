@@ -10,16 +10,22 @@ from markupsafe import Markup
 
 from normlab.claims import RegimeVerdict, Verdict, false_verdicts_expected, judge_all
 from normlab.errors import DataError
+from normlab.inspection import Inspection
 from normlab.plots import PLOTS, Plot, draw, skipped
 from normlab.plots.files import whole_file
 from normlab.reports._definitions import definitions
+from normlab.reports._inspection import tables_of
 from normlab.reports._interval import exact, extreme, strip
 from normlab.reports._rows import Grid, as_precise, data_uri, exported, grids, rounded
 from normlab.reports._source import Source, read_source
 from normlab.reports._svg import inline_svg
 from normlab.reports._text import means_line, subscripted, title, untested
+from normlab.reports._theory import theory_view
+from normlab.sweeps.predicted import theory_of
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
+#: Why no claim is judged on an inspected model.
+_NOT_JUDGED: Final = "claims speak of models at initialisation, and of several seeds"
 #: Where q on an axis and the fitted law come from.
 _STREAM_QUERY: Final = "quantity == 'mean_square' and site == 'stream'"
 
@@ -49,7 +55,7 @@ class FigureView:
     code: str
 
 
-def report(run_or_table: pd.DataFrame | Path | str, path: Path | str) -> Path:
+def report(run_or_table: pd.DataFrame | Path | str, path: Path | str, *, inspection: Inspection | None = None) -> Path:
     """Write the report of a run as one HTML file that opens from disk and needs nothing else.
 
     It states what was run, the verdicts on the claims that the table can speak to, the plots with what each
@@ -59,6 +65,7 @@ def report(run_or_table: pd.DataFrame | Path | str, path: Path | str) -> Path:
     Args:
         run_or_table: a run folder, a table's file, or a table.
         path: the file to write.
+        inspection: what an inspection said of the model that the table is of; the page leads with it.
 
     Raises:
         RunError: the folder is not a run, or has no finished cell.
@@ -66,28 +73,33 @@ def report(run_or_table: pd.DataFrame | Path | str, path: Path | str) -> Path:
         OSError: the file cannot be written.
     """
     path = Path(path)
-    html = page(read_source(run_or_table))
+    html = page(read_source(run_or_table), inspection)
     with whole_file(path) as part:
         part.write_text(html, encoding="utf-8")
     return path
 
 
-def page(source: Source) -> str:
+def page(source: Source, inspection: Inspection | None = None) -> str:
     """Return the report on ``source`` as HTML."""
-    views = [_figure(number, source.table, plot) for number, plot in enumerate(_drawn(source.table), start=1)]
+    beside = theory_of(source.table, source.folder)
+    drawn = enumerate(_drawn(source.table), start=1)
+    views = [_figure(number, source.table, plot, beside.table) for number, plot in drawn]
     figures, points = tuple(view for view, _ in views), {view.plot.name: (view.plot, rows) for view, rows in views}
-    verdicts, unjudged = _verdicts(source.table)
+    verdicts, unjudged = _verdicts(source.table) if inspection is None else ((), _NOT_JUDGED)
     queries = [figure.plot.needs.query for figure in figures] + [str(verdict.rows["query"]) for verdict in verdicts]
     export = exported(points)
     return (
         _environment()
         .get_template("report.html.j2")
         .render(
-            title=title(source),
+            title=title(source) if inspection is None else f"Inspection of {inspection.short_name}",
+            inspection=inspection,
+            layers=() if inspection is None else tables_of(inspection),
             source=source,
             figures=figures,
             by_name={figure.plot.name: figure for figure in figures},
             skipped=skipped(source.table),
+            theory=theory_view(source.table, beside),
             verdicts=verdicts,
             unjudged=unjudged,
             false_verdicts=false_verdicts_expected(verdicts),
@@ -102,10 +114,10 @@ def _drawn(table: pd.DataFrame) -> list[Plot]:
     return [plot for _, plot in PLOTS.items() if not plot.missing(table)]
 
 
-def _figure(number: int, table: pd.DataFrame, plot: Plot) -> tuple[FigureView, pd.DataFrame]:
-    few = plot.relevant(table)
-    finding, points = plot.finding(few), plot.aggregated(few)
-    figure = draw(few, plot.name, titled=False)
+def _figure(number: int, table: pd.DataFrame, plot: Plot, theory: pd.DataFrame) -> tuple[FigureView, pd.DataFrame]:
+    few, expected = plot.relevant(table), plot.relevant(theory)
+    finding, points = plot.finding(few), plot.aggregated(few, expected)
+    figure = draw(few, plot.name, theory=expected, titled=False)
     width, height = figure.get_size_inches()
     svg = inline_svg(figure, f"figure-{number}", plot.title, finding)
     aspect, code = float(height / width), means_line(plot, points, table)

@@ -132,7 +132,7 @@ def exported(plots: Mapping[str, tuple[Plot, pd.DataFrame]]) -> str:
         "schema_version": SCHEMA_VERSION,
         "columns": {
             "centre": "mean over seeds, of logarithms where the average is geometric",
-            "low, high": "Student t interval of that mean, 95 %",
+            "low, high": "Student t interval of that mean, 95 %; of theory, one standard deviation of a seed away",
             "smallest, largest": "over seeds",
             "seeds, nonfinite, zeros": "how many seeds have a value, are not finite, are exactly zero",
         },

@@ -30,6 +30,7 @@ class Source:
         versions: of the packages that the numbers depend on.
         machine: what the numbers were computed on.
         data: what batches were drawn from.
+        folder: the run folder, if there is one.
     """
 
     table: pd.DataFrame
@@ -40,6 +41,7 @@ class Source:
     versions: Mapping[str, str] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
 
     @property
     def cell_columns(self) -> list[str]:
@@ -121,4 +123,5 @@ def _read(path: Path) -> Source:
         versions=run.versions,
         machine=run.machine,
         data=run.data,
+        folder=path,
     )

@@ -12,8 +12,9 @@ from normlab.claims.claim import CLAIMS, Claim, Design, Gap, Regime, Sample, Sta
 from normlab.claims.combining import combine
 from normlab.claims.evidence import Evidence, Number
 from normlab.claims.exactness import AtLeast, AtMost
+from normlab.claims.finite_size import FiniteSize, Size
 from normlab.claims.judging import false_verdicts_expected, judge, judge_all, kept
-from normlab.claims.provenance import rows_hash
+from normlab.claims.provenance import measured_with, rows_hash
 from normlab.claims.rules import Above, Below, Decision, EqualWithin, Rule, ZeroWithin
 from normlab.claims.running import Plan, check, plan, read, run
 from normlab.claims.scoreboard import scoreboard
@@ -28,6 +29,7 @@ __all__ = [
     "judge",
     "judge_all",
     "kept",
+    "measured_with",
     "rows_hash",
     "scoreboard",
     # running
@@ -36,7 +38,9 @@ __all__ = [
     "read",
     "run",
     # verdicts
+    "FiniteSize",
     "RegimeVerdict",
+    "Size",
     "Verdict",
     "combine",
     # claims of your own

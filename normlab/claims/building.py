@@ -19,12 +19,18 @@ _MEASURED = "normlab.claims.measured"
 #: Computations in which nothing is random.
 _CERTAIN = {"norms.worked_examples", "precision.cancellation", "precision.overflow", "architecture.census",
             "architecture.parameter_counts"}  # fmt: skip
+#: Computations that read the clock.
+_TIMED = {"cost.numpy_norms", "cost.step_time", "gpu.norm_times", "gpu.fused_add"}
+#: Computations whose numbers are no longer those of their first version.
+_VERSIONS = {"steps.one_step": 2, "steps.weight_noise": 2, "models.placements_that_agree": 2,
+             "cost.numpy_norms": 2, "cost.step_time": 2}  # fmt: skip
 
 
-def computation(name: str, version: int = 1) -> Evidence:
+def computation(name: str) -> Evidence:
     """Return the evidence ``module.function`` of :mod:`normlab.claims.measured`."""
     module, _, function = name.partition(".")
-    return Evidence(f"{_MEASURED}.{module}:{function}", version, once=name in _CERTAIN)
+    version = _VERSIONS.get(name, 1)
+    return Evidence(f"{_MEASURED}.{module}:{function}", version, once=name in _CERTAIN, alone=name in _TIMED)
 
 
 def number(name: str, estimator: str, unit: str = "") -> Statistic:
@@ -104,6 +110,7 @@ def regime(
     models: str = "",
     compared: tuple[str, ...] = (),
     contrast: bool = False,
+    not_tested: str = "",
 ) -> Regime:
     """Return a regime; one that reads computed numbers needs no query of its own, and a contrast says so."""
     if among is not None:
@@ -111,7 +118,7 @@ def regime(
     if statistic.computed and not query:
         query, models = statistic.query, models or f"computed numbers of {name!r}"
     name = f"{name}, for contrast" if contrast else name
-    return Regime(name, query, models, statistic, rule, expected, compared, contrast)
+    return Regime(name, query, models, statistic, rule, expected, compared, contrast, not_tested)
 
 
 def exact(
@@ -126,9 +133,10 @@ def exact(
     right: str,
     nature: Nature = "exact",
     version: int = 1,
+    wider: tuple[str, ...] = (),
     **more: Any,
 ) -> Claim:
-    """Register a claim that computations decide."""
+    """Register a claim that computations decide; those of ``wider`` are for full runs alone."""
     names = (evidence,) if isinstance(evidence, str) else evidence
     return register_claim(
         Claim(
@@ -141,7 +149,10 @@ def exact(
             regimes=regimes,
             refuted_by=refuted_by,
             right_statement=right,
-            design=Design(evidence=tuple(computation(name) for name in names)),
+            design=Design(
+                evidence=tuple(computation(name) for name in names),
+                wider=tuple(computation(name) for name in wider),
+            ),
             **more,
         )
     )
@@ -164,9 +175,10 @@ def swept(
     right: str,
     nature: Nature = "law",
     version: int = 1,
+    widths: tuple[int, ...] = (64, 128),
     **more: Any,
 ) -> Claim:
-    """Register a claim that a sweep decides."""
+    """Register a claim that a sweep decides; a quick run has the first of ``widths``."""
     return register_claim(
         Claim(
             id=id,
@@ -178,7 +190,7 @@ def swept(
             regimes=regimes,
             refuted_by=refuted_by,
             right_statement=right,
-            design=Design(grids=grids),
+            design=Design(grids=grids, widths=widths, quick_width=widths[0]),
             **more,
         )
     )

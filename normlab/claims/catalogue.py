@@ -12,7 +12,8 @@ def catalog(family: str | None = None) -> pd.DataFrame:
         family: only those of a family.
     """
     columns = ("id", "version", "family", "nature", "statement", "source", "regimes", "estimator", "rule",
-               "refuted_by", "expected", "right_statement", "ill_posed", "not_tested", "plot", "rule_hash")  # fmt: skip
+               "refuted_by", "expected", "right_statement", "ill_posed", "not_tested", "needs", "history", "plot",
+               "rule_hash")  # fmt: skip
     rows = [
         {
             **{name: getattr(claim, name) for name in columns if hasattr(claim, name)},

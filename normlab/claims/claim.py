@@ -77,6 +77,7 @@ class Regime:
         expected: the verdict that theory, or an earlier measurement, predicts.
         compared: cell columns in which the compared models differ on purpose.
         contrast: whether it is shown beside the models that the statement is about, and decides nothing.
+        not_tested: why nothing here can test it, such as ``weights`` of trained models, or nothing.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Regime:
     expected: Outcome
     compared: tuple[str, ...] = ()
     contrast: bool = False
+    not_tested: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class Design:
         grids: axes of :func:`normlab.sweeps.grid`, one mapping a grid, without a width unless it is one
             that the claim is about.
         evidence: computations; each runs once a seed.
+        wider: the same computations in wider models, for full runs alone.
         seeds: seeds of a full run.
         quick_seeds: seeds of a quick run.
         widths: widths of a full run: the second shows what a finite width does.
@@ -107,10 +110,15 @@ class Design:
 
     grids: tuple[Mapping[str, Any], ...] = ()
     evidence: tuple[Evidence, ...] = ()
+    wider: tuple[Evidence, ...] = ()
     seeds: int = 16
     quick_seeds: int = QUICK_SEEDS
     widths: tuple[int, ...] = (64, 128)
     quick_width: int = 64
+
+    def computations(self, *, quick: bool) -> tuple[Evidence, ...]:
+        """Return what is computed."""
+        return self.evidence if quick else (*self.evidence, *self.wider)
 
     def axes(self, *, quick: bool) -> tuple[dict[str, Any], ...]:
         """Return the grids with their widths."""
@@ -137,9 +145,10 @@ class Claim:
         plot: name of the plot that shows it.
         design: the sweep, or the computation, that settles it.
         alpha: level at which it decides.
-        not_tested: why nothing here can test it (``training``, ``gpu``, ``weights``, ``source-only``), or
-            nothing.
+        not_tested: why nothing here can test it (``training``, ``weights``, ``source-only``), or nothing.
+        needs: what a machine must have to test it (``gpu``); without it the claim is not tested, for this reason.
         ill_posed: where the wording cannot be decided, the wording that was decided in its place.
+        history: what of its design or rule was changed after data had been seen, and why.
     """
 
     id: str
@@ -156,7 +165,9 @@ class Claim:
     together: Together = "regimes"
     alpha: float = ALPHA
     not_tested: str = ""
+    needs: str = ""
     ill_posed: str = ""
+    history: str = ""
 
     @property
     def name(self) -> str:
@@ -166,7 +177,7 @@ class Claim:
     @property
     def expected(self) -> Outcome:
         """The verdict expected where every regime is tested."""
-        asked = [item.expected for item in self.regimes if not item.contrast]
+        asked = [item.expected for item in self.regimes if not item.contrast and not item.not_tested]
         return "not-tested" if self.not_tested else combine(asked, self.together)
 
     @property
@@ -177,7 +188,8 @@ class Claim:
                 regime.name,
                 regime.query,
                 list(regime.compared),
-                regime.contrast,
+                *(["contrast"] if regime.contrast else []),
+                *([regime.not_tested] if regime.not_tested else []),
                 regime.statistic.estimator,
                 regime.statistic.query,
                 repr(regime.rule),

@@ -1,6 +1,7 @@
 """Running claims' computations: each once a seed, in worker processes, kept in a folder."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from normlab.table import read_csv, to_csv_bytes
 
 #: The part of a run's folder that holds what was computed.
 FOLDER: Final = "evidence"
+_FILE: Final = re.compile(r"(?P<name>.+)-v(?P<version>\d+)-(?P<seed>\d+)\.csv\.gz")
 #: Fewer tasks than this do not pay for worker processes.
 _WORTH_WORKERS: Final = 16
 
@@ -55,10 +57,21 @@ def computations(
         yield read_csv(task.path)
 
 
+def newest(folder: Path) -> list[Path]:
+    """Return the files of a folder of computed numbers, each computation and seed in its newest version alone."""
+    found: dict[tuple[str, str], tuple[int, Path]] = {}
+    for path in sorted(folder.glob("*.csv.gz")):
+        match = _FILE.fullmatch(path.name)
+        if match:
+            key, version = (match["name"], match["seed"]), int(match["version"])
+            found[key] = max(found.get(key, (0, path)), (version, path))
+    return [path for _, path in found.values()]
+
+
 def _finished(tasks: Sequence[_Task], jobs: int | None) -> Iterator[_Task]:
     """Run the tasks and yield each; in workers those that can be sent there."""
     workers = jobs or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else jobs or 1
-    sent = [task for task in tasks if isinstance(task.evidence.measure, str)]
+    sent = [task for task in tasks if isinstance(task.evidence.measure, str) and not task.evidence.alone]
     if workers > 1 and len(sent) >= _WORTH_WORKERS:
         yield from _in_workers(sent, workers)
     for task in tasks:

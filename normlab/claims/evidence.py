@@ -47,11 +47,13 @@ class Evidence:
         measure: the function, or ``module:function`` of one that is imported when it runs.
         version: raised whenever its numbers change; results that are kept in a folder go by it.
         once: whether nothing in it is random, so that the first seed says all.
+        alone: whether it measures time, and nothing else should run beside it.
     """
 
     measure: Measure | str
     version: int = 1
     once: bool = False
+    alone: bool = False
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from normlab.claims.claim import Claim, Gap, Regime, Sample
+from normlab.claims.finite_size import Size, finite_size
 from normlab.claims.groups import Group, groups
 from normlab.claims.rules import Decision
 from normlab.claims.verdict import RegimeVerdict
@@ -35,6 +36,9 @@ class Finding:
 
 def regime_findings(claim: Claim, regime: Regime, table: pd.DataFrame) -> Iterator[Finding]:
     """Yield the finding of each group of models that belongs to a regime; one that says why if there is none."""
+    if regime.not_tested:
+        yield _not_tested(regime, regime.name, regime.not_tested)
+        return
     asked = set(re.findall(r"\w+", f"{regime.query} {regime.statistic.query}"))
     unknown = [name for name in CELL_COLUMNS if name in asked and name not in table.columns]
     if unknown:
@@ -79,7 +83,7 @@ def _group(claim: Claim, regime: Regime, name: str, group: Group) -> Finding:
     # The widest models that have enough seeds decide: they are nearest to the limit that laws speak of.
     enough = [entry for entry in measured if entry[2].interval.n >= FEWEST_SEEDS] or measured
     width, sample, decision = enough[0]
-    several = tuple(_size(*entry) for entry in measured) if len(measured) > 1 else ()
+    sizes = tuple(_size(*entry) for entry in enough)
     verdict = replace(
         _blank(regime, name, group),
         verdict=decision.outcome,
@@ -90,21 +94,23 @@ def _group(claim: Claim, regime: Regime, name: str, group: Group) -> Finding:
         n_seeds=decision.interval.n,
         depths=sample.depths,
         widths=(width,),
-        finite_size=several,
+        finite_size=finite_size(sizes, regime.rule),
     )
     return Finding(regime, verdict, decision, tuple(gaps), sample.detail)
 
 
-def _size(width: int, sample: Sample, decision: Decision) -> dict[str, int | float]:
+def _size(width: int, sample: Sample, decision: Decision) -> Size:
     interval = decision.interval
-    return {
-        "width": width,
-        "effect": interval.mean,
-        "low": interval.low,
-        "high": interval.high,
-        "n_seeds": interval.n,
-        "deepest": max(sample.depths),
-    }
+    return Size(
+        width=width,
+        deepest=max(sample.depths),
+        verdict=decision.outcome,
+        effect=interval.mean,
+        low=interval.low,
+        high=interval.high,
+        sd=interval.sd,
+        n_seeds=interval.n,
+    )
 
 
 def _not_tested(regime: Regime, name: str, why: str, group: Group | None = None) -> Finding:

@@ -147,9 +147,13 @@ def _rows(table: pd.DataFrame) -> _Rows:
 
 
 def false_verdicts_expected(verdicts: Sequence[Verdict]) -> float:
-    """Return how many false verdicts to expect among these, at most: α for each regime that was tested."""
+    """Return how many false verdicts to expect among these, at most: α for each regime that a test decided.
+
+    Nothing is left to chance where every draw must obey: such a regime, whose level is 1, counts nothing.
+    """
     return sum(
-        verdict.alpha * sum(regime.verdict != "not-tested" for regime in verdict.regimes) for verdict in verdicts
+        verdict.alpha * sum(regime.verdict != "not-tested" and regime.level < 1 for regime in verdict.regimes)
+        for verdict in verdicts
     )
 
 
@@ -171,7 +175,8 @@ def _judge(claim: Claim, table: pd.DataFrame, specs: tuple[str, ...] | None = No
     # What is shown for contrast is not what the statement is about.
     heard = tuple(finding for finding in tested if not finding.regime.contrast)
     outcome = combine([finding.verdict.verdict for finding in heard], claim.together)
-    expected = combine([finding.regime.expected for finding in heard], claim.together) if heard else claim.expected
+    nothing = "not-tested" if claim.needs else claim.expected
+    expected = combine([finding.regime.expected for finding in heard], claim.together) if heard else nothing
     open_ones = [finding.decision for finding in heard if finding.verdict.verdict == "inconclusive"]
     wanted = [decision.seeds for decision in open_ones if decision is not None]
     seeds = max((count for count in wanted if count is not None), default=None)
@@ -199,7 +204,7 @@ def _judge(claim: Claim, table: pd.DataFrame, specs: tuple[str, ...] | None = No
 
 
 def _reason(claim: Claim, outcome: Outcome, findings: Sequence[Finding]) -> str:
-    if claim.not_tested:
-        return claim.not_tested
+    if claim.not_tested or (claim.needs and outcome == "not-tested"):
+        return claim.not_tested or claim.needs
     said = reason(outcome, findings)
     return f"Ill-posed as worded; decided as: {claim.ill_posed} {said}" if claim.ill_posed else said

@@ -2,10 +2,12 @@
 
 import gzip
 import hashlib
+import json
 import platform
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import pandas as pd
 
@@ -55,6 +57,15 @@ def _hash_of_none(columns: tuple[str, ...]) -> str:
 def versions() -> dict[str, str]:
     """Return the versions of normlab, Python and the libraries that are installed."""
     return dict(_versions())
+
+
+def measured_with(folder: Path) -> dict[str, str]:
+    """Return the versions that a run's folder names; today's where it has computed numbers alone."""
+    header = folder / "run.json"
+    if not header.exists():
+        return versions()
+    found: dict[str, str] = json.loads(header.read_text(encoding="utf-8"))["versions"]
+    return found
 
 
 @cache

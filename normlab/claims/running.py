@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from normlab.claims.claim import CLAIMS, Claim
-from normlab.claims.computing import FOLDER, Computed, computations
+from normlab.claims.computing import FOLDER, Computed, computations, newest
 from normlab.claims.evidence import Evidence, unique
 from normlab.claims.judging import judge
 from normlab.claims.verdict import Verdict
@@ -66,14 +66,23 @@ def plan(ids: Iterable[str] | None = None, *, quick: bool = False, seeds: Sequen
     """
     from normlab.sweeps import grid
 
-    chosen = [claim for claim in _claims(ids) if not claim.not_tested]
+    chosen = [claim for claim in _claims(ids) if not claim.not_tested and available(claim.needs)]
     specs = (spec for claim in chosen for axes in claim.design.axes(quick=quick) for spec in grid(**axes))
     counts = [claim.design.quick_seeds if quick else claim.design.seeds for claim in chosen]
     return Plan(
         specs=_distinct(specs),
-        evidence=tuple(unique(each for claim in chosen for each in claim.design.evidence)),
+        evidence=tuple(unique(each for claim in chosen for each in claim.design.computations(quick=quick))),
         seeds=tuple(seeds) if seeds is not None else tuple(range(max(counts, default=0))),
     )
+
+
+def available(needs: str) -> bool:
+    """Return whether this machine has what a claim needs: ``gpu``, or nothing in particular."""
+    if needs != "gpu":
+        return not needs
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def run(
@@ -123,7 +132,7 @@ def check(claim_id: str, *, quick: bool = False, **options: Any) -> Verdict:
         UnknownNameError: no claim has that id.
     """
     claim = CLAIMS[claim_id]
-    table = _nothing() if claim.not_tested else run([claim_id], quick=quick, **options)
+    table = _nothing() if claim.not_tested or not available(claim.needs) else run([claim_id], quick=quick, **options)
     return judge(claim_id, table)
 
 
@@ -136,7 +145,7 @@ def read(out: str | os.PathLike[str]) -> pd.DataFrame:
     from normlab.sweeps import load
 
     folder = Path(out)
-    kept = sorted((folder / FOLDER).glob("*.csv.gz")) if folder.is_dir() else []
+    kept = newest(folder / FOLDER)
     if not kept:
         return load(folder)
     computed = [read_csv(path) for path in kept]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from html import escape
 from typing import Any
 
+from normlab.claims.finite_size import FiniteSize, Size
 from normlab.claims.rules import Outcome
 
 
@@ -29,7 +30,7 @@ class RegimeVerdict:
         depths: depths of the models.
         widths: their widths.
         data: what they were run on.
-        finite_size: the statistic at each width, where there are several.
+        finite_size: the statistic at each width, where there are several, and what the width does to it.
         theory: the predicted effect, once there is one.
     """
 
@@ -48,7 +49,7 @@ class RegimeVerdict:
     depths: tuple[int, ...]
     widths: tuple[int, ...]
     data: str
-    finite_size: tuple[Mapping[str, int | float], ...] = ()
+    finite_size: FiniteSize | None = None
     theory: float | None = None
 
     @property
@@ -120,6 +121,11 @@ class Verdict:
     plot: str
     versions: Mapping[str, str]
 
+    @property
+    def corrects(self) -> bool:
+        """Whether the statement does not hold as it is asserted."""
+        return self.verdict in ("refuted", "conditional")
+
     def to_json(self) -> dict[str, Any]:
         """Return every field as JSON has it; numbers that are not finite become ``None``."""
         return {field.name: _jsonable(getattr(self, field.name)) for field in fields(self)}
@@ -158,7 +164,7 @@ def _jsonable(value: object) -> Any:
     match value:
         case float():
             return value if math.isfinite(value) else None
-        case RegimeVerdict():
+        case RegimeVerdict() | FiniteSize() | Size():
             return {field.name: _jsonable(getattr(value, field.name)) for field in fields(value)}
         case Mapping():
             return {str(name): _jsonable(item) for name, item in value.items()}

@@ -153,6 +153,20 @@ def growth_law(
     )
 
 
+def law_errors(law: Law, x: Floats, y: Floats) -> Floats:
+    """Return the mean squared relative residual of the law's fit to each seed's curve, ``[seeds]``.
+
+    Args:
+        law: one of :data:`LAWS`.
+        x: positive abscissae, ``[points]``.
+        y: positive ordinates, ``[seeds, points]``.
+
+    >>> float(law_errors(LAWS["linear"], np.arange(1.0, 6.0), 2 + np.arange(1.0, 6.0)[None])[0]) < 1e-25
+    True
+    """
+    return np.maximum(_fit(law, x, y)[2], 1e-28)
+
+
 def _fit(law: Law, x: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
     """Return a and b of each seed, and its mean squared relative residual."""
     g = law.g(x)

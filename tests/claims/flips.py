@@ -22,6 +22,7 @@ FLIPS = {
     "zero-init-branches-are-identity": "every number is huge",
     "deepnorm-reduces-to-post": "every number is huge",
     "lns-starts-as-pre": "every number is huge",
+    "skipinit-is-no-norm-at-one": "every number is huge",
     "peri-equals-reordered": "every number is huge",
     "padding-contaminates-batchnorm": "every number is huge",
     "batchnorm-leaks-future": "every number is huge",

@@ -3,6 +3,7 @@ import pytest
 
 from normlab import claims
 from normlab.claims import Claim, Design, Evidence, Number, Regime, Statistic
+from normlab.claims.computing import computations
 from normlab.claims.evidence import QUANTITY
 from normlab.errors import RunError
 from normlab.spec import ModelSpec
@@ -55,6 +56,26 @@ def test_a_run_computes_once_and_goes_on_where_it_stopped(registered, tmp_path):
     assert CALLS == [0, 1, 2]
     assert (len(first), len(again)) == (6, 9)
     pd.testing.assert_frame_equal(again, claims.read(tmp_path))
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(registered, tmp_path):
+    def interrupt(done, of, name):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        claims.run(["mine"], seeds=range(5), out=tmp_path, computed=interrupt)
+    assert CALLS == [0, 1]
+    whole = claims.run(["mine"], seeds=range(5), out=tmp_path)
+    assert CALLS == [0, 1, 2, 3, 4]
+    pd.testing.assert_frame_equal(whole, claims.run(["mine"], seeds=range(5)))
+
+
+def test_a_newer_version_of_a_computation_takes_the_place_of_the_older(tmp_path):
+    for version, value in ((1, 1.0), (10, 10.0), (2, 2.0)):
+        measured = Evidence(lambda seed, value=value: [Number("n", value)], version)
+        list(computations([measured], [0], tmp_path / "evidence"))
+    assert claims.read(tmp_path)["value"].tolist() == [10.0]
 
 
 def test_a_claim_of_a_notebook_is_checked_by_its_name(registered):

@@ -27,9 +27,12 @@ FLAGS = (
 )
 
 
-@pytest.fixture(scope="module")
-def file(sim: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["sweep", "claims"])
+def file(sim: ModuleType, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report with every kind of section; axe takes seconds for the thousands of cells of a larger one."""
+    if request.param == "claims":
+        made: Path = request.getfixturevalue("claims_file")
+        return made
     failed = (Record("x", "failed", "pre depth 8", "spec", 0, 10000, error="ValueError: something"),)
     path: Path = tmp_path_factory.mktemp("report") / "report.html"
     table = sim.sweep(depths=(2, 8), seeds=3).query("quantity != 'update_ratio'")
@@ -79,7 +82,7 @@ def test_nothing_is_said_on_the_console_and_nothing_is_fetched(browser: Any, fil
 
 def test_no_id_is_there_twice(browser: Any) -> None:
     ids = browser.execute_script("return [...document.querySelectorAll('[id]')].map(one => one.id)")
-    assert len(ids) == len(set(ids)) > 100
+    assert len(ids) == len(set(ids)) > 30
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
@@ -98,7 +101,7 @@ def test_the_keyboard_reaches_content_and_folds(browser: Any) -> None:
     assert browser.switch_to.active_element.get_attribute("class") == "skip"
     browser.switch_to.active_element.send_keys(Keys.ENTER)
     assert browser.execute_script("return document.activeElement.id") == "main"
-    summary = browser.find_element("css selector", "#plots summary")
+    summary = browser.find_element("css selector", "#plots summary, #details summary")
     before = summary.find_element("xpath", "..").get_attribute("open")
     summary.send_keys(Keys.ENTER)
     assert summary.find_element("xpath", "..").get_attribute("open") != before

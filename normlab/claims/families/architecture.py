@@ -212,6 +212,30 @@ exact(
     together="parts",
 )
 exact(
+    "skipinit-is-no-norm-at-one",
+    _FAMILY,
+    "models.placements_that_agree",
+    (
+        regime(
+            "b = 1",
+            number(
+                "skipinit-with-unit-scale", "largest difference of features from a model without norms", "deviation"
+            ),
+            AtMost(1e-10),
+        ),
+        regime(
+            "b = 0, as it starts",
+            number("skipinit-as-it-starts", "largest difference of features from a model without norms", "deviation"),
+            AtLeast(0.01),
+        ),
+    ),
+    statement="SkipInit with its branch factor at 1 is a residual network without norms.",
+    source="De and Smith 2020, arXiv 2002.10444",
+    refuted_by="features that differ",
+    right="As stated; at its own start, b = 0, it is the identity.",
+    together="parts",
+)
+exact(
     "lns-starts-as-pre",
     _FAMILY,
     "models.placements_that_agree",

@@ -16,7 +16,7 @@ _QUERIES: Final[tuple[tuple[str, str, Outcome], ...]] = (
 register_claim(
     Claim(
         id="qk-norm-grows-with-depth",
-        version=1,
+        version=2,
         family=_FAMILY,
         statement="The norms of queries and keys grow with depth in a deep transformer.",
         source=C,
@@ -30,12 +30,24 @@ register_claim(
             )
             for name, key, expected in _QUERIES
             for role in ("query", "key")
+        )
+        + tuple(
+            regime(
+                f"trained checkpoints, {role}",
+                trend(f"{role}-rms-checkpoint", f"slope of ln rms at site {role} on ln ℓ", x="layer"),
+                Above(0.1),
+                models="trained checkpoints",
+                not_tested="weights",
+            )
+            for role in ("query", "key")
         ),
         refuted_by="norms whose log-log slope on ℓ is below 0.1",
         right_statement="Not at initialisation in Pre-LN: queries and keys come from a normed input, and their rms "
         "is the "
         "same in every block. Without norms they grow with the stream. Trained checkpoints are another question.",
-        design=Design(evidence=(computation("attention.query_scale"),)),
+        design=Design(
+            evidence=(computation("attention.query_scale"),), wider=(computation("attention.query_scale_wide"),)
+        ),
     )
 )
 register_claim(

@@ -55,6 +55,7 @@ swept(
     right="Each sub-layer adds exactly 1 to the mean square, whatever the weights: q = q₀ + 2ℓ. The bound is per "
     "sub-layer; the stream still grows linearly with depth.",
     plot="stream_growth",
+    version=2,
 )  # fmt: skip
 
 
@@ -95,6 +96,7 @@ swept(
     right="Peri means around: one norm before and one after every sub-layer, x + N(F(N(x))); nothing normalizes the "
     "stream, which grows like q₀ + 2ℓ. A norm on the stream every N blocks is another design (Swin v2's extra norm).",
     nature="construction",
+    version=2,
     plot="stream_growth",
 )  # fmt: skip
 
@@ -137,4 +139,5 @@ swept(
     "initialisation, T-Fixup or Fixup it hardly grows. T-Fixup was trained without norms.",
     ill_posed="at initialisation and without norms the stream's mean square grows by more than 10 % a block.",
     plot="stream_growth",
+    version=2,
 )  # fmt: skip

@@ -9,6 +9,7 @@ from normlab.claims.building import Models, computation, exact, number, regime, 
 from normlab.claims.claim import Claim, Design, Gap, Sample, Statistic, register_claim
 from normlab.claims.exactness import AtMost
 from normlab.claims.families.growth import grid
+from normlab.claims.families.norms import SEEN
 from normlab.claims.gains import GAINS
 from normlab.claims.profiles import MEAN_SQUARE, STREAM_GRADIENT, deepest, misfit, on_stream, over_layers, profile, rate
 from normlab.claims.rules import Above, Below, EqualWithin
@@ -89,7 +90,7 @@ swept(
         )
         for activation in _ACTIVATIONS
     ),
-    (_mlp_grid("pre", 32, width=128),),
+    (_mlp_grid("pre", 32),),
     statement="In a Pre-LN stack of MLPs the mean squared Jacobian from block ℓ to the output is (q_L/q_ℓ)^ζ, with "
     "ζ = χ/v "
     "of the activation.",
@@ -98,6 +99,9 @@ swept(
     right="As stated: 1 for ReLU, 1.07 for GELU, 1.18 for tanh, 2.07 for SwiGLU.",
     plot="gradient_profile",
     together="parts",
+    widths=(128, 256),
+    version=2,
+    history=f"The margin of 0.2 and a width of at least 128 were chosen {SEEN}",
 )
 
 
@@ -199,6 +203,7 @@ exact(
     refuted_by="a gradient that changes when W_up is scaled",
     right="Exact in Peri-LN with a degree-1 homogeneous MLP (ReLU) and ε = 0; in Pre-LN the gradient grows with the "
     "activations.",
+    version=2,
 )
 
 
@@ -249,6 +254,9 @@ register_claim(
         refuted_by="a DyT or Derf that a power of L fits better, or a LayerNorm that √L fits better",
         right_statement="As stated: a bounded function's derivative falls like q^(−½) where a norm's falls like 1/q.",
         together="parts",
-        design=Design(evidence=(computation("gradients.partial_jacobians"),)),
+        design=Design(
+            evidence=(computation("gradients.partial_jacobians"),),
+            wider=(computation("gradients.partial_jacobians_wide"),),
+        ),
     )
 )

@@ -135,6 +135,7 @@ exact(
     right="Exact for α > 0 and ε = 0; α < 0 flips the output's sign; with ε it fails once (ασ)² is not far above ε. "
     "It is a property of the layer directly before the norm: no matrix of a Pre-LN branch has it, because the norm "
     "there reads the whole stream.",
+    version=2,
 )
 exact(
     "scale-invariant-update",
@@ -163,4 +164,5 @@ exact(
     source="OLMo 2, arXiv 2501.00656; Kim et al. 2025 (Peri-LN), arXiv 2502.02732",
     refuted_by="features or a gradient that do otherwise",
     right="Exact where an output norm follows the branch (Peri-LN, OLMo 2, Swin v2); false in Pre-LN.",
+    version=2,
 )

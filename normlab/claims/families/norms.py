@@ -9,6 +9,8 @@ from normlab.claims.exactness import AtLeast, AtMost
 A: Final = "an exposition of LayerNorm and RMSNorm"
 B: Final = "an exposition of norms in transformers"
 C: Final = "a survey of norms from BatchNorm to RMSNorm"
+#: How a choice that data had a part in is told.
+SEEN: Final = "after runs with seeds from 0 on had been seen; the kept table has other seeds."
 _FAMILY: Final = "exact: norms"
 
 _EXAMPLES = (

@@ -8,7 +8,7 @@ import pandas as pd
 from normlab.claims.building import regime, swept
 from normlab.claims.claim import Gap, Sample, Statistic
 from normlab.claims.families.growth import FULL, grid
-from normlab.claims.families.norms import B, C
+from normlab.claims.families.norms import SEEN, B, C
 from normlab.claims.over_depth import common, over_depth, whole_numbers
 from normlab.claims.profiles import GRADIENT, MEAN_SQUARE, deepest, log_ratio, on_stream, paired, profile, rate
 from normlab.claims.rules import Above, Below, EqualWithin
@@ -41,6 +41,7 @@ swept(
         regime("64 layers or more, within a factor of 3", _ratio(8), EqualWithin(0, float(np.log(3))), "refuted",
                query=f"{FULL.query} and depth >= 64", models=f"{FULL.words}, of 64 blocks or more"),
         regime("level, whatever the stream's scale", _LAW, EqualWithin(0, 0.1), "refuted", among=FULL),
+        regime("following 1/√q_ℓ", _LAW, EqualWithin(-0.5, 0.1), among=FULL, contrast=True),
     ),
     (grid(placement="pre", depth=[6, 64]),),
     statement="Within one Pre-LN model the gradients of all layers are of about the same size.",
@@ -49,6 +50,8 @@ swept(
     right="Over 6 layers it looks so. Over 64 the first layer's gradient is several times the last's: they follow "
     "1/√q_ℓ, the stream's rms at that layer.",
     plot="gradient_profile",
+    version=2,
+    history="The law 1/√q_ℓ was added in version 2, with the margin that the last layer's gradient has.",
 )  # fmt: skip
 
 
@@ -86,6 +89,9 @@ swept(
     "toward the input. With cross-attention they do vanish exponentially, because that branch takes part in every norm "
     "and returns no gradient to the decoder's stream.",
     plot="gradient_profile",
+    version=2,
+    history="The encoder's depth, 8 blocks, which sets how alike its tokens are and so the rate, and the limit of 16 "
+    f"decoder blocks were chosen {SEEN}",
 )  # fmt: skip
 swept(
     "xiong-decay-factor",
@@ -99,9 +105,9 @@ swept(
     source="Xiong et al. 2020, arXiv 2002.04745, supplement F",
     refuted_by="a rate outside ½ ln 1.5 ± 0.05 nats a block",
     right="√(2/3) is the spectral norm of one LayerNorm's Jacobian; the branch's own Jacobian, I + J_F, has a mean "
-    "square "
-    "gain of 3/2 that cancels it. With ReLU and self-attention gradients stay level.",
+    "square gain of 3/2 that cancels it. With ReLU and self-attention gradients stay level.",
     plot="gradient_profile",
+    version=2,
 )  # fmt: skip
 
 
@@ -130,9 +136,9 @@ swept(
     statement="Mix-LN has gradients that are more equal over the layers than Pre-LN's.",
     source="Li et al. 2024, arXiv 2412.13795",
     refuted_by="a spread over the layers that is not below Pre-LN's",
-    right="At initialisation the Post-LN blocks are level, and the stream of the Pre-LN blocks starts from 1 again "
-    "at the "
-    "switch.",
+    right="Not at initialisation: the Post-LN blocks stay level at the largest gradient, and the Pre-LN blocks, whose "
+    "stream starts from 1 again at the switch, fall nearly as far as in Pre-LN alone. After training it is another "
+    "measurement.",
     plot="gradient_profile",
 )  # fmt: skip
 
@@ -166,6 +172,8 @@ swept(
     refuted_by="a ratio of first to last layer that falls with depth",
     right="As stated: where Post-LN's ratio decays exponentially with depth, ResiDual's does not.",
     plot="gradient_profile",
+    version=2,
+    history=f"The encoder's depth of 8 blocks was chosen {SEEN}",
 )  # fmt: skip
 swept(
     "b2t-less-decay",
@@ -187,6 +195,7 @@ swept(
     refuted_by="a decay that is not slower than Post-LN's",
     right="As stated, at initialisation and with cross-attention.",
     plot="gradient_profile",
+    history=f"The encoder's depth of 8 blocks was chosen {SEEN}",
 )  # fmt: skip
 
 
@@ -234,4 +243,5 @@ swept(
     refuted_by="a ratio to W_V's gradient that does not fall with 1 − overlap",
     right="As stated: the ratio falls like a power of 1 − ρ; the softmax's Jacobian kills values that are all alike.",
     plot="token_overlap",
+    version=2,
 )  # fmt: skip

@@ -1,9 +1,9 @@
-"""Claims of the catalogue that nothing here tests: about training, or about a GPU."""
+"""Claims of the catalogue that nothing here tests: about training."""
 
 from typing import Final
 
-from normlab.claims.claim import Claim, Nature, register_claim
-from normlab.claims.families.norms import A, B, C
+from normlab.claims.claim import Claim, register_claim
+from normlab.claims.families.norms import B, C
 
 _TRAINING: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("postln-warmup-sensitive", "Post-LN needs a learning-rate warm-up, Pre-LN is less sensitive to it.",
@@ -44,31 +44,19 @@ _TRAINING: Final[tuple[tuple[str, str, str, str], ...]] = (
      "Dey et al. 2025, arXiv 2505.01618", "a best learning rate that moves with depth"),
 )  # fmt: skip
 
-_GPU: Final[tuple[tuple[str, str, str, str], ...]] = (
-    ("rms-faster-on-gpu", "On a GPU RMSNorm is 5 to 15 % faster than LayerNorm (7 to 64 % in its paper).",
-     f"{B}; {C}; Zhang and Sennrich 2019", "a fused LayerNorm that is as fast: it need not read its input twice"),
-    ("fused-add-norm-saves-a-read", "Fusing the residual add with the norm saves one read and one launch; both outputs "
-     "are still written.", A, "a fused kernel that is no faster than the two"),
-)  # fmt: skip
 
-
-def _catalogued(entries: tuple[tuple[str, str, str, str], ...], family: str, nature: Nature, why: str) -> None:
-    for id, statement, source, refuted_by in entries:
-        register_claim(
-            Claim(
-                id=id,
-                version=1,
-                family=family,
-                statement=statement,
-                source=source,
-                nature=nature,
-                regimes=(),
-                refuted_by=refuted_by,
-                right_statement="Not judged here.",
-                not_tested=why,
-            )
+for _id, _statement, _source, _refuted_by in _TRAINING:
+    register_claim(
+        Claim(
+            id=_id,
+            version=1,
+            family="training",
+            statement=_statement,
+            source=_source,
+            nature="trend",
+            regimes=(),
+            refuted_by=_refuted_by,
+            right_statement="Not judged here.",
+            not_tested="training",
         )
-
-
-_catalogued(_TRAINING, "training", "trend", "training")
-_catalogued(_GPU, "cost", "cost", "gpu")
+    )

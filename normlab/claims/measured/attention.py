@@ -12,11 +12,11 @@ from normlab.spec import ModelSpec
 _DEPTH = 16
 
 
-def query_scale(seed: int) -> list[Number]:
+def query_scale(seed: int, width: int = 64) -> list[Number]:
     """Record the rms of queries and keys in every block, with norms before the sub-layers and without."""
     found = []
     for placement in ("pre", "none"):
-        spec = ModelSpec(placement=placement, depth=_DEPTH, width=64, activation="relu")
+        spec = ModelSpec(placement=placement, depth=_DEPTH, width=width, activation="relu")
         model = build(spec, seed=seed)
         with record(model, sites=("query", "key"), quantities=("mean_square",)) as recorder, torch.no_grad():
             model(Random(2, 32).draw(10_000 + seed)[0])
@@ -29,6 +29,11 @@ def query_scale(seed: int) -> list[Number]:
                 for layer, value in zip(means.index.astype(int), means.to_numpy(dtype=float), strict=True)
             ]
     return found
+
+
+def query_scale_wide(seed: int) -> list[Number]:
+    """Record the same in models twice as wide."""
+    return query_scale(seed, 128)
 
 
 def saturation(seed: int) -> list[Number]:

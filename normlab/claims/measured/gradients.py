@@ -36,7 +36,7 @@ def width_law(seed: int) -> list[Number]:
     return found
 
 
-def partial_jacobians(seed: int) -> list[Number]:
+def partial_jacobians(seed: int, width: int = 128) -> list[Number]:
     """Estimate ‖∂x_L/∂x_0‖²_F/(n d) of the first L blocks of one model without attention; ``layer`` is L.
 
     Outputs are linear in the probes, so 8 tokens of width 128 give a per cent.
@@ -44,7 +44,7 @@ def partial_jacobians(seed: int) -> list[Number]:
     found = []
     for norm in ("dyt", "derf", "layernorm"):
         spec = ModelSpec(
-            placement="pre", norm=norm, attention="none", depth=_DEPTHS[-1], width=128, activation="relu",
+            placement="pre", norm=norm, attention="none", depth=_DEPTHS[-1], width=width, activation="relu",
             init="fan-in", init_options=(("down", 2**0.5),),
         )  # fmt: skip
         model = build(spec, seed=seed)
@@ -54,3 +54,8 @@ def partial_jacobians(seed: int) -> list[Number]:
             size = frobenius(blocks, x, probes=4, seed=seed).value ** 2 / x.numel()
             found.append(Number(f"apjn-{norm}", size, spec, {"layer": depth}))
     return found
+
+
+def partial_jacobians_wide(seed: int) -> list[Number]:
+    """Estimate the same in models twice as wide."""
+    return partial_jacobians(seed, 256)

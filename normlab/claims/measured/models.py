@@ -203,6 +203,10 @@ def placements_that_agree(seed: int) -> list[Number]:
         "deepnorm-with-its-alpha": gap(features(deep), post),
         "peri-and-reordered-mlp-only": gap(features(small("peri", **mlp)), features(small("reordered", **mlp))),
         "peri-and-reordered-with-attention": gap(features(small("peri", **rms)), features(small("reordered", **rms))),
+        "skipinit-with-unit-scale": gap(
+            features(small("skipinit", placement_options=(("initial", 1.0),))), features(small("none"))
+        ),
+        "skipinit-as-it-starts": gap(features(small("skipinit")), features(small("none"))),
         "lns-and-pre-of-one-block": gap(features(small("lns", depth=1)), features(small("pre", depth=1))),
     }
     return [Number(name, value, None, {"width": _WIDTH, "depth": 2}) for name, value in numbers.items()]

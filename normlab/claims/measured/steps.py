@@ -10,14 +10,14 @@ from normlab.data import Random
 from normlab.models import Transformer, build
 from normlab.spec import ModelSpec
 
-_DEPTHS = (4, 8, 16, 32)
+_DEPTHS = (8, 16, 32, 64, 128)
 _WIDTH = 64
 #: Relative to the weights: small enough for the first order, large enough for float64.
 _STEP = 1e-6
 
 
-def _spec(depth: int, **fields: object) -> ModelSpec:
-    base: dict[str, object] = {"depth": depth, "width": _WIDTH, "activation": "relu", "vocab": 64}
+def _spec(depth: int, width: int, **fields: object) -> ModelSpec:
+    base: dict[str, object] = {"depth": depth, "width": width, "activation": "relu", "vocab": 64}
     return ModelSpec(**(base | fields))  # type: ignore[arg-type]
 
 
@@ -32,12 +32,12 @@ _SGD: dict[str, dict[str, object]] = {
 }
 
 
-def one_step(seed: int) -> list[Number]:
+def one_step(seed: int, width: int = _WIDTH) -> list[Number]:
     """Measure rms(F(θ − η g) − F(θ))/η for small η, g the gradient of all blocks' matrices or its sign."""
     found = []
     for name, fields in _SGD.items():
         for depth in _DEPTHS:
-            spec = _spec(depth, **fields)
+            spec = _spec(depth, width, **fields)
             model, tokens, direction = _gradient(spec, seed)
             found.append(Number(f"sgd-{name}", _change(model, tokens, direction), spec))
             if name.startswith("branch"):
@@ -46,12 +46,17 @@ def one_step(seed: int) -> list[Number]:
     return found
 
 
-def weight_noise(seed: int) -> list[Number]:
+def one_step_wide(seed: int) -> list[Number]:
+    """Measure the same in models twice as wide."""
+    return one_step(seed, 2 * _WIDTH)
+
+
+def weight_noise(seed: int, width: int = _WIDTH) -> list[Number]:
     """Measure mean |ΔF|²/ε² for independent relative noise ε on all blocks' matrices."""
     found = []
     for name in ("post", "pre", "deepnorm"):
         for depth in _DEPTHS:
-            spec = _spec(depth, **_SGD[name])
+            spec = _spec(depth, width, **_SGD[name])
             model = build(spec, seed=seed, dtype=torch.float64)
             tokens = Random(2, 16, vocab=64).draw(10_000 + seed)[0]
             generator = torch.Generator().manual_seed(seed)
@@ -64,6 +69,11 @@ def weight_noise(seed: int) -> list[Number]:
                 total += _change(model, tokens, noise) ** 2 / 2
             found.append(Number(f"noise-{name}", total, spec))
     return found
+
+
+def weight_noise_wide(seed: int) -> list[Number]:
+    """Measure the same in models twice as wide."""
+    return weight_noise(seed, 2 * _WIDTH)
 
 
 def _matrices(model: Transformer) -> list[Tensor]:

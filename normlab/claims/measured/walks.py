@@ -55,7 +55,7 @@ def _rms(x: Tensor) -> float:
     return math.sqrt(float(x.square().mean()))
 
 
-def turned_streams(seed: int) -> list[Number]:
+def turned_streams(seed: int, width: int = 64) -> list[Number]:
     """Measure 1 − cos(x_0, x_L) of a DeepNorm's and a Post-LN's stream, mean over tokens, over depths.
 
     RMSNorm: LayerNorm takes a token's mean out at once, which turns it by 1/(2d) at any depth.
@@ -63,7 +63,9 @@ def turned_streams(seed: int) -> list[Number]:
     found = []
     for placement, init in (("deepnorm", "deepnorm"), ("post", "xavier")):
         for depth in (4, 8, 16, 32, 64):
-            spec = ModelSpec(placement=placement, norm="rmsnorm", init=init, depth=depth, width=64, activation="relu")
+            spec = ModelSpec(
+                placement=placement, norm="rmsnorm", init=init, depth=depth, width=width, activation="relu"
+            )
             model = build(spec, seed=seed)
             with torch.no_grad():
                 start = model.stack("decoder").embedding(Random(2, 16).draw(10_000 + seed)[0])
@@ -71,3 +73,8 @@ def turned_streams(seed: int) -> list[Number]:
             cosine = torch.nn.functional.cosine_similarity(start, end, dim=-1).mean()
             found.append(Number(f"turned-{placement}", 1 - float(cosine), spec))
     return found
+
+
+def turned_streams_wide(seed: int) -> list[Number]:
+    """Measure the same in models twice as wide."""
+    return turned_streams(seed, 128)
