@@ -94,6 +94,8 @@ def _machine() -> dict[str, Any]:
     import psutil
     import torch
 
+    from normlab.norms import kernels_info
+
     cards = [torch.cuda.get_device_name(card) for card in range(torch.cuda.device_count())]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return {
@@ -101,6 +103,7 @@ def _machine() -> dict[str, Any]:
         "cuda_devices": cards,
         "cores": cores,
         "torch_threads": torch.get_num_threads(),
+        "kernels": kernels_info(),
         "memory_bytes": int(psutil.virtual_memory().total),
     }
 

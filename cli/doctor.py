@@ -45,6 +45,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
             f"Device: {found['device']} (CUDA devices: {cards})",
             f"Threads: a sweep runs up to {found['cores']} workers of one thread each; "
             f"in this process torch would use {found['torch_threads']}",
+            f"Kernels on CUDA tensors: {found['kernels']['backend']} ({found['kernels']['why']})",
             f"Memory: {found['memory_bytes'] / 2**30:.1f} GiB",
         ]
     return lines

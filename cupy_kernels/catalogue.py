@@ -64,6 +64,8 @@ def _moments() -> Iterator[KernelSpec]:
         for request in _requests(function, ("",)):
             for team in (32, LONG_TEAM):
                 yield request.kernel(function, per=1, team=team, weightless=True)
+    for request in _requests("sequence_sums", ("",)):
+        yield request.kernel("sequence_sums", per=1, team=LONG_TEAM, weightless=True)
     yield total_moments().spec
 
 

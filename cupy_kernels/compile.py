@@ -12,7 +12,7 @@ from normlab.cupy_kernels.source import render
 from normlab.cupy_kernels.spec import KernelSpec
 from normlab.errors import NormlabError
 
-#: Architectures that the kernels are compiled for. The last is reported and not yet required.
+#: Architectures that the kernels are compiled for.
 ARCHITECTURES: Final = ("sm_80", "sm_90", "sm_100", "sm_120")
 #: The release of CuPy whose compiler interface, which is private, is used below.
 CUPY_SERIES: Final = "14.2."
@@ -36,7 +36,7 @@ class Cost:
 def missing() -> str:
     """Say what NVRTC lacks on this machine; nothing if all is there."""
     if find_spec("cupy") is None:
-        return "missing: cupy-cuda13x==14.2.*, nvidia-cuda-nvrtc and nvidia-cuda-runtime"
+        return "missing: cupy-cuda13x==14.2.*, nvidia-cuda-nvrtc and nvidia-cuda-runtime (pip install 'normlab[cuda]')"
     version = str(import_module("cupy").__version__)
     if not version.startswith(CUPY_SERIES):
         return f"CuPy is {version}: {CUPY_SERIES}* is needed"

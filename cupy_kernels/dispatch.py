@@ -5,7 +5,7 @@ from typing import Final
 
 from normlab.cupy_kernels.plan_backward import plan_backward
 from normlab.cupy_kernels.plan_forward import plan_forward
-from normlab.cupy_kernels.plan_moments import plan_moments
+from normlab.cupy_kernels.plan_moments import plan_moments, plan_sequence_sums
 from normlab.cupy_kernels.plan_squash import plan_squash_backward, plan_squash_forward
 from normlab.cupy_kernels.plans import Device, Plan, Request
 from normlab.errors import NormlabError, unknown_name
@@ -20,6 +20,7 @@ PLANNERS: Final[dict[str, Callable[[Request, Device], Plan]]] = {
     "squash_backward": plan_squash_backward,
     "tensor_moments": plan_moments,
     "pair_moments": plan_moments,
+    "sequence_sums": plan_sequence_sums,
 }
 
 

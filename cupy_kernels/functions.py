@@ -1,6 +1,6 @@
 """The functions of the CUDA sources: their arguments, how a wrapper calls them, and which files they need."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from normlab.cupy_kernels.spec import KernelSpec, Parameter
@@ -15,7 +15,8 @@ class Function:
         template: its template arguments, a format string of a spec's fields.
         parameters: what its wrapper takes, all of them; :func:`parameters` leaves out what a variant has not.
         call: the arguments that the wrapper passes on, in CUDA C.
-        grid: how many blocks, in words; a format string of ``rows_per_block`` and ``width``, elements of a tile.
+        grid: how many blocks, in words; a format string of ``rows_per_block`` and ``width``, elements of a tile,
+            or ``tile``, elements of a tile of one warp's columns.
     """
 
     files: tuple[str, ...]
@@ -86,6 +87,9 @@ _SHIFT = _pointer("shift", "[1]", type="const W*")
 _SQUASH = ("storage.cuh", "team.cuh", "squash.cuh")
 _MASK = _pointer("mask", "[rows]; 0: the row counts nowhere", type="const unsigned char*", optional=True)
 _MOMENTS_OUT = _pointer("moments", "[rows, 8], as the kernel's file says", type="double*", role="output")
+_TOKENS_OUT = _pointer("tokens", "[6, rows], as the kernel's file says", type="double*", role="output", optional=True)
+_STORED = _pointer("stored", "[rows, d], rows as stored_stride says; the sum of both as it was rounded", optional=True)
+_LOST = _pointer("lost", "[rows]; written where stored is given", type="double*", role="output", optional=True)
 _COLUMNS = _scalar("columns", "elements of a row")
 _COLUMN_STRIDE = _scalar("column_stride", "elements between neighbours of a row; 1 where vectors are wider than one")
 _MOMENTS = ("storage.cuh", "team.cuh", "moments.cuh")
@@ -225,21 +229,37 @@ FUNCTIONS: Final[dict[str, Function]] = {
         grid=_ROUND,
         files=_MOMENTS,
         template="{T}, {vec}, {team}",
-        parameters=(_X, _MASK, _MOMENTS_OUT, _ROW_COUNT, _COLUMNS, *_rows("x"), _COLUMN_STRIDE),
-        call=("x", "mask", "moments", "rows", "columns", _rows_value("x"), "column_stride"),
+        parameters=(
+            *(_X, _MASK, replace(_MOMENTS_OUT, optional=True), _TOKENS_OUT, _ROW_COUNT, _COLUMNS),
+            *(*_rows("x"), _COLUMN_STRIDE),
+        ),
+        call=("x", "mask", "moments", "tokens", "rows", "columns", _rows_value("x"), "column_stride"),
     ),
     "pair_moments": Function(
         grid=_ROUND,
         files=(*_MOMENTS, "pair_moments.cuh"),
         template="{T}, {vec}, {team}",
         parameters=(
-            *(_X, _pointer("other", "[rows, d], rows as other_stride says"), _MASK, _MOMENTS_OUT, _ROW_COUNT),
-            *(_COLUMNS, *_rows("x"), *_rows("other"), _COLUMN_STRIDE),
+            *(_X, _pointer("other", "[rows, d], rows as other_stride says"), _STORED, _MASK, _MOMENTS_OUT, _LOST),
+            *(_ROW_COUNT, _COLUMNS, *_rows("x"), *_rows("other"), *_rows("stored"), _COLUMN_STRIDE),
         ),
         call=(
-            *("x", "other", "mask", "moments", "rows", "columns", _rows_value("x"), _rows_value("other")),
-            "column_stride",
+            *("x", "other", "stored", "mask", "moments", "lost", "rows", "columns"),
+            *(_rows_value("x"), _rows_value("other"), _rows_value("stored"), "column_stride"),
         ),
+    ),
+    "sequence_sums": Function(
+        grid="tiles * chunks * sequences, with tiles = ceil(d / {tile}) and chunks = ceil(length / chunk)",
+        files=("storage.cuh", "team.cuh", "sequence_sums.cuh"),
+        template="{T}, {vec}, {team}",
+        parameters=(
+            _X,
+            _pointer("norms", "[sequences * length]; NaN: the token counts nowhere", type="const double*"),
+            _pointer("parts", "[sequences, chunks, 2, d]", type="double*", role="output"),
+            *(_scalar("length", "tokens of a sequence"), _D, *_TILES, _scalar("chunks", "chunks of a sequence")),
+            *_rows("x"),
+        ),
+        call=("x", "norms", "parts", "length", "d", "tiles", "chunk", "chunks", _rows_value("x")),
     ),
     "moments_total": Function(
         grid="1",

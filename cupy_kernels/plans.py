@@ -44,6 +44,7 @@ class Request:
         gain: backward: whether the gain's gradient is wanted.
         bias: backward: whether the bias's gradient is wanted.
         one_gain: whether the gain is a single number.
+        length: rows of a sequence; 0: all of them are one.
     """
 
     operation: str
@@ -57,6 +58,7 @@ class Request:
     gain: bool = False
     bias: bool = False
     one_gain: bool = False
+    length: int = 0
 
     @property
     def itemsize(self) -> int:

@@ -42,7 +42,9 @@ def description(spec: KernelSpec) -> dict[str, object]:
         **asdict(spec),
         "arguments": [{**asdict(each), "type": concrete(each.type, spec)} for each in parameters(spec)],
         "block": spec.threads,
-        "grid": function.grid.format(rows_per_block=spec.rows_per_block, width=spec.vec * spec.team),
+        "grid": function.grid.format(
+            rows_per_block=spec.rows_per_block, width=spec.vec * spec.team, tile=spec.vec * 32
+        ),
         "dynamic_shared_bytes": f"{spec.itemsize} * d" if spec.per == 0 else "0",
         "longest_row": spec.columns if spec.function in ("norm_forward", "norm_backward") and spec.per else None,
         "alignment_bytes": min(16, spec.vec * spec.itemsize),

@@ -1,6 +1,9 @@
 // The recorder's statistics, in one pass and for any strides. Eight numbers a row:
 //   0 count   1 mean   2 sum (x-mean)^2   3 sum (x-mean)^3   4 sum (x-mean)^4   5 max |x|   6 non-finite   7 sum x^2
-// Non-finite entries enter 6 alone.
+// Non-finite entries enter 6 alone. What the recorder keeps of a token, six numbers, is written beside them:
+//   0 mean   1 sum (x-mean)^2   2 root of sum (x-mean)^4   3 max |x|   4 non-finite   5 |x|
+// each as a row over all tokens. A token that does not count (masked, or with a non-finite entry) has NaN in 0 and 5
+// and zero elsewhere; only its non-finite entries are counted, unless it is masked.
 //
 // A thread takes eight elements at a time in float, scaled by a power of two so that neither the fourth power of 1e30
 // nor the square of 1e-30 leaves the range of float, about their own mean. Everything that outlives the eight is
@@ -41,6 +44,12 @@ struct Moments {
   }
   __device__ __forceinline__ void store(double* to) const {
     to[0] = count, to[1] = mean, to[2] = m2, to[3] = m3, to[4] = m4, to[5] = peak, to[6] = bad, to[7] = squares;
+  }
+  __device__ __forceinline__ void store_token(double* to, long long apart) const {
+    const bool good = count > 0.0 && bad == 0.0;
+    const double none = __longlong_as_double(0x7ff8000000000000LL);
+    to[0] = good ? mean : none, to[apart] = good ? m2 : 0.0, to[2 * apart] = good ? sqrt(m4) : 0.0;
+    to[3 * apart] = good ? peak : 0.0, to[4 * apart] = bad, to[5 * apart] = good ? sqrt(squares) : none;
   }
   static __device__ __forceinline__ Moments load(const double* from) {
     return {from[0], from[1], from[2], from[3], from[4], from[5], from[6], from[7]};
@@ -131,8 +140,9 @@ __device__ __forceinline__ unsigned read_eight(const T* row, long long column, l
 }
 
 template <class T, int VEC, int TEAM>
-__device__ __forceinline__ void tensor_moments(const T* x, const unsigned char* mask, double* moments, long long rows,
-                                               long long columns, Rows x_rows, long long column_stride) {
+__device__ __forceinline__ void tensor_moments(const T* x, const unsigned char* mask, double* moments, double* tokens,
+                                               long long rows, long long columns, Rows x_rows,
+                                               long long column_stride) {
   constexpr int ROWS = block_threads(TEAM) / TEAM;
   __shared__ double scratch[TEAM > 32 ? TEAM / 32 : 1][kMoments];
   const int lane = threadIdx.x % TEAM;
@@ -147,7 +157,10 @@ __device__ __forceinline__ void tensor_moments(const T* x, const unsigned char* 
         own.merge(moments_of<8>(value, present));
       }
     merge_team<Moments, TEAM>(own, scratch);
-    if (row < rows && lane == 0) own.store(moments + row * kMoments);
+    if (row < rows && lane == 0) {
+      if (moments) own.store(moments + row * kMoments);
+      if (tokens) own.store_token(tokens + row, rows);
+    }
   }
 }
 

@@ -1,7 +1,8 @@
 // Two tensors at once, for what an update and the stream it is added to have in common. Eight numbers a row:
 //   0 count   1 mean of x   2 mean of other   3 sum (x-mean)^2   4 the same of other   5 sum of the products of both
 //   deviations   6 sum of products   7 non-finite pairs
-// A pair of which either is non-finite enters 7 alone.
+// A pair of which either is non-finite enters 7 alone. Given their stored sum, `lost` is what its rounding lost:
+// sum (stored - exact)^2 of a row, or NaN where that is not finite.
 
 struct PairMoments {
   double count, mean_x, mean_y, xx, yy, xy, dot, bad;
@@ -77,26 +78,59 @@ __device__ __forceinline__ PairMoments pair_moments_of(float (&x)[N], float (&y)
           bad};
 }
 
+// (stored - (x + y))^2 without error but its own: the exact sum is a double and what that double lacks (Knuth).
+__device__ __forceinline__ double lost_square(double x, double y, double stored) {
+  const double sum = x + y, seen = sum - y;
+  const double rest = (y - (sum - seen)) + (x - seen), error = (stored - sum) - rest;
+  return error * error;
+}
+
+// The sum over a team in its first lane: lanes by a tree, warps in their order.
+template <int TEAM> __device__ __forceinline__ double sum_team(double own, double* scratch) {
+#pragma unroll
+  for (int delta = 16; delta > 0; delta /= 2) own += __shfl_down_sync(0xffffffffu, own, delta);
+  if constexpr (TEAM > 32) {
+    __syncthreads();  // whoever still reads the previous sum's scratch
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = own;
+    __syncthreads();
+    if (threadIdx.x == 0)
+      for (int warp = 1; warp < TEAM / 32; warp++) own += scratch[warp];
+  }
+  return own;
+}
+
 template <class T, int VEC, int TEAM>
-__device__ __forceinline__ void pair_moments(const T* x, const T* other, const unsigned char* mask, double* moments,
-                                             long long rows, long long columns, Rows x_rows, Rows other_rows,
-                                             long long column_stride) {
+__device__ __forceinline__ void pair_moments(const T* x, const T* other, const T* stored, const unsigned char* mask,
+                                             double* moments, double* lost, long long rows, long long columns,
+                                             Rows x_rows, Rows other_rows, Rows stored_rows, long long column_stride) {
   constexpr int ROWS = block_threads(TEAM) / TEAM;
   __shared__ double scratch[TEAM > 32 ? TEAM / 32 : 1][kMoments];
+  __shared__ double losses[TEAM > 32 ? TEAM / 32 : 1];
   const int lane = threadIdx.x % TEAM;
   for (long long first = (long long)blockIdx.x * ROWS; first < rows; first += (long long)gridDim.x * ROWS) {
     const long long row = first + threadIdx.x / TEAM;
     const bool here = row < rows && !(mask && !mask[row]);
     PairMoments own = {};
+    double loss = 0.0;
     if (here)
       for (long long column = lane * VEC; column < columns; column += TEAM * 8) {
         float a[8], b[8];
         const T* from = other + other_rows.at(row);
         const unsigned present = read_eight<T, VEC, TEAM>(x + x_rows.at(row), column, columns, column_stride, a);
         read_eight<T, VEC, TEAM>(from, column, columns, column_stride, b);
+        if (stored) {
+          float sum[8];
+          read_eight<T, VEC, TEAM>(stored + stored_rows.at(row), column, columns, column_stride, sum);
+#pragma unroll
+          for (int i = 0; i < 8; i++)
+            if (present >> i & 1u) loss += lost_square(a[i], b[i], sum[i]);
+        }
         own.merge(pair_moments_of<8>(a, b, present));
       }
     merge_team<PairMoments, TEAM>(own, scratch);
     if (row < rows && lane == 0) own.store(moments + row * kMoments);
+    if (!stored) continue;
+    loss = sum_team<TEAM>(loss, losses);
+    if (row < rows && lane == 0) lost[row] = loss - loss == 0.0 ? loss : __longlong_as_double(0x7ff8000000000000LL);
   }
 }

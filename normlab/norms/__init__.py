@@ -8,10 +8,13 @@ from normlab.norms import (
     identity,
     l2norm,
     layernorm,
+    operators,
     powernorm,
     rmsnorm,
     scalenorm,
 )
+from normlab.norms.backend import kernels_info
+from normlab.norms.fused import add_norm
 from normlab.norms.masking import padding
 from normlab.norms.norm import NORMS, PROPERTIES, Norm, register_norm
 from normlab.norms.running import frozen_statistics
@@ -21,6 +24,10 @@ __all__ = [
     "PROPERTIES",
     "Norm",
     "register_norm",
+    # two in one, and by which implementation
+    "add_norm",
+    "kernels_info",
+    "operators",
     # what norms with batch statistics are told
     "frozen_statistics",
     "padding",

@@ -4,7 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from normlab.norms import backend
 from normlab.norms.affine import affine, bias_parameter, gain_parameter, wide
+from normlab.norms.backend import check_backend
 from normlab.norms.norm import Norm, register_norm
 
 
@@ -21,6 +23,7 @@ class Derf(nn.Module):
         gain: whether there is a learnable γ.
         bias: whether there is a learnable β.
         initial_gain: the value of γ at initialisation.
+        backend: ``auto``, ``torch`` or ``cupy`` (:mod:`normlab.norms.backend`).
 
     Raises:
         SpecError: an initial gain without a gain.
@@ -36,9 +39,10 @@ class Derf(nn.Module):
         gain: bool = True,
         bias: bool = True,
         initial_gain: float = 1.0,
+        backend: str = "auto",
     ) -> None:
         super().__init__()
-        self.width, self.eps = width, eps
+        self.width, self.eps, self.backend = width, eps, check_backend(backend)
         self.alpha = nn.Parameter(torch.tensor(float(alpha)))
         self.shift = nn.Parameter(torch.tensor(float(shift)))
         self.gain = gain_parameter(width, initial_gain, present=gain)
@@ -46,7 +50,17 @@ class Derf(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
         """Squash each entry on its own."""
-        return affine(torch.erf(self.alpha * wide(x) + self.shift), self.gain, self.bias, like=x)
+        if backend.uses_kernels(self.backend, x, self.alpha, self.shift, self.gain, self.bias):
+            y: Tensor = backend.OPERATORS.squash(x, self.alpha, self.shift, self.gain, self.bias, "erf")
+            return y
+        return derf(x, self.alpha, self.shift, self.gain, self.bias)
+
+
+def derf(
+    x: Float[Tensor, "*batch width"], alpha: Tensor, shift: Tensor, gain: Tensor | None, bias: Tensor | None
+) -> Float[Tensor, "*batch width"]:
+    """Return :class:`Derf` in torch."""
+    return affine(torch.erf(alpha * wide(x) + shift), gain, bias, like=x)
 
 
 register_norm(

@@ -3,7 +3,9 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from normlab.norms import backend
 from normlab.norms.affine import affine, check_cast, gain_parameter
+from normlab.norms.backend import check_backend
 from normlab.norms.norm import Norm, register_norm
 from normlab.norms.scalenorm import unit
 
@@ -19,20 +21,31 @@ class L2Norm(nn.Module):
         gain: whether there is a learnable γ.
         initial_gain: the value of γ at initialisation.
         cast: whether half precision is rounded to ``before`` or ``after`` γ multiplies.
+        backend: ``auto``, ``torch`` or ``cupy`` (:mod:`normlab.norms.backend`).
 
     Raises:
         SpecError: an initial gain without a gain, or another ``cast``.
     """
 
     def __init__(
-        self, width: int, *, eps: float = 1e-5, gain: bool = False, initial_gain: float = 1.0, cast: str = "after"
+        self,
+        width: int,
+        *,
+        eps: float = 1e-5,
+        gain: bool = False,
+        initial_gain: float = 1.0,
+        cast: str = "after",
+        backend: str = "auto",
     ) -> None:
         super().__init__()
-        self.width, self.eps, self.cast = width, eps, check_cast(cast)
+        self.width, self.eps, self.cast, self.backend = width, eps, check_cast(cast), check_backend(backend)
         self.gain = gain_parameter(width, initial_gain, present=gain)
 
     def forward(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
         """Normalize each token on its own."""
+        if backend.uses_kernels(self.backend, x, self.gain, eps=self.eps):
+            y: Tensor = backend.OPERATORS.norm(x, self.gain, None, "l2", self.eps, self.cast == "before")[0]
+            return y
         return affine(unit(x, self.eps), self.gain, None, like=x, cast=self.cast)
 
 

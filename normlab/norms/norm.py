@@ -31,7 +31,7 @@ class Norm:
         equation: what it computes for one token x of width d.
         source: where it was published.
         build: ``build(width, eps=..., **options)`` returns the module; its keyword-only parameters
-            beyond ``eps`` are the norm's options. The module maps ``[*, width]`` to the same shape and
+            beyond ``eps`` and ``backend`` are the norm's options. The module maps ``[*, width]`` to the same shape and
             names its parameters ``gain`` and ``bias``.
         properties: which of :data:`PROPERTIES` hold, for models, claims and theory to read.
 
@@ -53,7 +53,7 @@ class Norm:
     @property
     def options(self) -> Mapping[str, object]:
         """The norm's options and their defaults."""
-        return keyword_options(self.build, leave_out=("eps",))
+        return keyword_options(self.build, leave_out=("eps", "backend"))
 
     def make(self, width: int, *, eps: float, **options: object) -> nn.Module:
         """Build the module for ``width`` features.

@@ -4,7 +4,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from normlab.norms import backend
 from normlab.norms.affine import affine, check_cast, gain_parameter
+from normlab.norms.backend import check_backend
 from normlab.norms.norm import Norm, register_norm
 
 
@@ -19,23 +21,41 @@ class RMSNorm(nn.Module):
         gain: whether there is a learnable γ.
         initial_gain: the value of γ at initialisation.
         cast: whether half precision is rounded to ``before`` γ multiplies (Llama, T5) or ``after`` (OLMo 2).
+        backend: ``auto``, ``torch`` or ``cupy`` (:mod:`normlab.norms.backend`).
 
     Raises:
         SpecError: an initial gain without a gain, or another ``cast``.
     """
 
     def __init__(
-        self, width: int, *, eps: float = 1e-5, gain: bool = True, initial_gain: float = 1.0, cast: str = "after"
+        self,
+        width: int,
+        *,
+        eps: float = 1e-5,
+        gain: bool = True,
+        initial_gain: float = 1.0,
+        cast: str = "after",
+        backend: str = "auto",
     ) -> None:
         super().__init__()
-        self.width, self.eps, self.cast = width, eps, check_cast(cast)
+        self.width, self.eps, self.cast, self.backend = width, eps, check_cast(cast), check_backend(backend)
         self.gain = gain_parameter(width, initial_gain, present=gain)
 
     def forward(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
         """Normalize each token on its own."""
-        if self.cast == "after":
-            return F.rms_norm(x, (self.width,), self.gain, self.eps)
-        return affine(F.rms_norm(x, (self.width,), eps=self.eps), self.gain, None, like=x, cast=self.cast)
+        if backend.uses_kernels(self.backend, x, self.gain, eps=self.eps):
+            y: Tensor = backend.OPERATORS.norm(x, self.gain, None, "rms", self.eps, self.cast == "before")[0]
+            return y
+        return rms_norm(x, self.gain, self.eps, self.cast)
+
+
+def rms_norm(
+    x: Float[Tensor, "*batch width"], gain: Tensor | None, eps: float, cast: str = "after"
+) -> Float[Tensor, "*batch width"]:
+    """Return :class:`RMSNorm` in torch."""
+    if cast == "after":
+        return F.rms_norm(x, x.shape[-1:], gain, eps)
+    return affine(F.rms_norm(x, x.shape[-1:], eps=eps), gain, None, like=x, cast=cast)
 
 
 register_norm(

@@ -11,7 +11,8 @@ from cuemu import build
 from cuemu.memory import Block, Sparse
 from torch import Tensor
 
-from normlab.cupy_kernels import KernelSpec, Parameter, Plan, pack, parameters, render
+from normlab.cupy_kernels import Device, KernelSpec, Parameter, Plan, pack, parameters, plan, render
+from normlab.cupy_kernels.calls import Call as OnTensors
 
 SCHEDULES = ("fifo", "lifo", "random")
 Value = Tensor | Sparse | int | float | None
@@ -79,31 +80,39 @@ class Emulator:
     mutate: Callable[[str], str] | None = None
     blocks: tuple[int, int] | None = None
 
-    def run(self, plan: Plan, values: Mapping[str, Value]) -> Outcome:
-        """Run the kernels of ``plan`` one after another on ``values``, by name.
+    def run(self, chosen: Plan, values: Mapping[str, Value]) -> Outcome:
+        """Run the kernels of ``chosen`` one after another on ``values``, by name.
 
         Args:
-            plan: what to launch.
+            chosen: what to launch.
             values: tensors and numbers for the kernels' arguments; outputs hold what must be there if nothing is
                 written.
 
         Raises:
             KernelFault: the emulator found something wrong.
         """
-        specs = tuple(dict.fromkeys(launch.spec for launch in plan.launches))
+        specs = tuple(dict.fromkeys(launch.spec for launch in chosen.launches))
         library = self._library(specs)
-        known = dict(values) | {name: torch.full((length,), torch.nan) for name, length in plan.scratch.items()}
+        known = dict(values) | {name: torch.full((length,), torch.nan) for name, length in chosen.scratch.items()}
         outcome = Outcome()
-        for launch in plan.launches:
+        for launch in chosen.launches:
             spec = launch.spec
             call = Call(spec.symbol, parameters(spec), spec.threads, launch.grid, launch.shared_bytes)
             arrays = {name: known[other] for name, other in launch.instead.items()}
             part = self.execute(library, call, {**known, **launch.scalars, **arrays})
             written = {launch.instead.get(name, name): array for name, array in part.arrays.items()}
             known.update(written)
-            outcome.arrays.update({name: array for name, array in written.items() if name not in plan.scratch})
+            outcome.arrays.update({name: array for name, array in written.items() if name not in chosen.scratch})
             outcome.traffic.update({f"{spec.function}.{name}": each for name, each in part.traffic.items()})
         return outcome
+
+    def call(self, call: OnTensors, device: Device) -> Outcome:
+        """Run an operation on tensors, with the kernels that dispatch chooses for ``device``.
+
+        Raises:
+            KernelFault: the emulator found something wrong.
+        """
+        return self.run(plan(call.request, device), call.values)
 
     def _library(self, specs: tuple[KernelSpec, ...]) -> ctypes.CDLL:
         source = render(specs)
@@ -150,21 +159,11 @@ class Emulator:
             engine.cuemu_region(*map(ctypes.c_size_t, (at, size, granule)), int(writable))
 
     def _launch(self, library: ctypes.CDLL, call: Call, packed: tuple[np.generic, ...]) -> None:
-        engine, kept = build.engine(), [np.asarray(number) for number in packed]
-        dynamic, base, size = ctypes.c_void_p(library.cuemu_dynamic()), ctypes.c_void_p(), ctypes.c_size_t()
-        assert engine.cuemu_segment(dynamic, ctypes.byref(base), ctypes.byref(size))
-        first, count = self.blocks or (0, call.grid)
-        failed = engine.cuemu_launch(
-            getattr(library, f"{call.symbol}_entry"),
-            (ctypes.c_void_p * len(kept))(*(number.ctypes.data for number in kept)),
-            (ctypes.c_uint * 6)(call.grid, 1, 1, call.threads, 1, 1),
-            *map(ctypes.c_ulonglong, (first, count)),
-            *(base, size, dynamic, ctypes.c_size_t(call.shared_bytes), ctypes.c_size_t(build.MOST_DYNAMIC)),
-            *(SCHEDULES.index(self.schedule), ctypes.c_uint(self.seed)),
+        run_entry(
+            *(library, call.symbol, call.grid, call.threads, packed, call.shared_bytes),
+            blocks=self.blocks,
+            order=(self.schedule, self.seed),
         )
-        if failed:
-            text = engine.cuemu_error().decode()
-            raise KernelFault(re.sub(r"\[\[(.*?)\]\]", lambda found: build.line_of(found[1]), text))
 
     def _traffic(self, names: tuple[str, ...]) -> dict[str, Traffic]:
         counted = {}
@@ -173,3 +172,35 @@ class Emulator:
             build.engine().cuemu_traffic(number, eight)
             counted[name] = Traffic(*eight)
         return counted
+
+
+def run_entry(
+    library: ctypes.CDLL,
+    symbol: str,
+    grid: int,
+    threads: int,
+    packed: tuple[np.generic, ...],
+    shared_bytes: int,
+    *,
+    blocks: tuple[int, int] | None = None,
+    order: tuple[str, int] = ("fifo", 0),
+) -> None:
+    """Launch a kernel of a compiled module on the addresses that its arguments hold.
+
+    Raises:
+        KernelFault: the emulator found something wrong.
+    """
+    engine, kept = build.engine(), [np.asarray(number) for number in packed]
+    dynamic, base, size = ctypes.c_void_p(library.cuemu_dynamic()), ctypes.c_void_p(), ctypes.c_size_t()
+    assert engine.cuemu_segment(dynamic, ctypes.byref(base), ctypes.byref(size))
+    failed = engine.cuemu_launch(
+        getattr(library, f"{symbol}_entry"),
+        (ctypes.c_void_p * len(kept))(*(number.ctypes.data for number in kept)),
+        (ctypes.c_uint * 6)(grid, 1, 1, threads, 1, 1),
+        *map(ctypes.c_ulonglong, blocks or (0, grid)),
+        *(base, size, dynamic, ctypes.c_size_t(shared_bytes), ctypes.c_size_t(build.MOST_DYNAMIC)),
+        *(SCHEDULES.index(order[0]), ctypes.c_uint(order[1])),
+    )
+    if failed:
+        text = engine.cuemu_error().decode()
+        raise KernelFault(re.sub(r"\[\[(.*?)\]\]", lambda found: build.line_of(found[1]), text))

@@ -3,26 +3,15 @@
 from dataclasses import dataclass
 
 import torch
-from cuemu.harness import Emulator, Outcome, Value
+from cuemu.harness import Emulator, Outcome
 from torch import Tensor
 
-from normlab.cupy_kernels import DEVICES, Device, Request, plan, widest_vector
+from normlab.cupy_kernels import DEVICES, Device
+from normlab.cupy_kernels.calls import SHORT, Address, norm_call
 
-TORCH = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-SHORT = {dtype: name for name, dtype in TORCH.items()}
+TORCH = {name: dtype for dtype, name in SHORT.items()}
 
 H100 = DEVICES["sm_90"]
-
-
-def rows_of(x: Tensor) -> tuple[int, int, int]:
-    """Return stride, rows a group and stride of groups of [rows, d] or [groups, rows, d]."""
-    return (x.stride(0), 0, 0) if x.dim() == 2 else (x.stride(1), x.shape[1], x.stride(0))
-
-
-def row_scalars(**arrays: Tensor) -> dict[str, Value]:
-    """Return the arguments that say where the rows of each array are."""
-    names = ("stride", "group", "group_stride")
-    return {f"{of}_{name}": value for of, x in arrays.items() for name, value in zip(names, rows_of(x), strict=True)}
 
 
 def nan_like(x: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -42,12 +31,9 @@ class Norm:
     one_gain: bool = False
 
 
-def vector(emulator: Emulator, *arrays: tuple[str, Tensor], d: int, itemsize: int) -> int:
-    """Return the widest vector for arrays that the emulator will place where it was told."""
-    places = [
-        (emulator.offsets.get(name, 0) * x.element_size(), x.element_size(), x.stride()[:-1]) for name, x in arrays
-    ]
-    return widest_vector(d, places, itemsize)
+def placed(emulator: Emulator) -> Address:
+    """Return where the emulator will place each array, but for whole multiples of its boundary."""
+    return lambda name, x: emulator.offsets.get(name, 0) * x.element_size()
 
 
 def forward(
@@ -61,22 +47,13 @@ def forward(
     y: Tensor | None = None,
 ) -> Outcome:
     """Run the forward of ``norm`` on [rows, d] or [groups, rows, d]."""
-    d, rows = x.shape[-1], x.numel() // x.shape[-1]
-    y = nan_like(x) if y is None else y
-    z = None if residual is None else nan_like(x, rows, d)
-    given = (("x", x), ("gain", gain), ("bias", bias), ("residual", residual), ("y", y), ("z", z))
-    arrays = [(name, array) for name, array in given if array is not None and not (name == "gain" and norm.one_gain)]
-    vec = vector(emulator, *arrays, d=d, itemsize=x.element_size())
-    weight = next((SHORT[each.dtype] for each in (gain, bias) if each is not None), SHORT[x.dtype])
-    request = Request("norm_forward", SHORT[x.dtype], weight, rows, d, vec, norm.statistic, residual is not None)
-    values: dict[str, Value] = {
-        **{"x": x, "gain": gain, "bias": bias, "residual": residual, "y": y, "z": z},
-        **{"rstds": nan_like(x, rows, dtype=torch.float32), "shifts": nan_like(x, rows, dtype=torch.float32)},
-        **{"rows": rows, "d": d, "eps": norm.eps, "one_gain": int(norm.one_gain)},
-        **{"cast_first": int(norm.cast_first), **row_scalars(x=x, y=y)},
-        **{"residual_stride": 0 if residual is None else residual.stride(0)},
+    rows = x.numel() // x.shape[-1]
+    arrays = {
+        **{"x": x, "gain": gain, "bias": bias, "residual": residual, "y": nan_like(x) if y is None else y},
+        **{"z": None if residual is None else nan_like(x, rows, x.shape[-1])},
+        **{name: nan_like(x, rows, dtype=torch.float32) for name in ("rstds", "shifts")},
     }
-    return emulator.run(plan(request, device), values)
+    return emulator.call(norm_call(arrays, **vars(norm), address=placed(emulator)), device)
 
 
 def scale(norm: Norm, x: Tensor) -> tuple[Tensor, Tensor]:

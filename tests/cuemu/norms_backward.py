@@ -1,10 +1,11 @@
 """Backward of the norms by the emulator, and in float64."""
 
-from cuemu.harness import Emulator, Outcome, Value
-from cuemu.norms import H100, SHORT, Norm, nan_like, row_scalars, scale, vector
+from cuemu.harness import Emulator, Outcome
+from cuemu.norms import H100, Norm, nan_like, placed, scale
 from torch import Tensor
 
-from normlab.cupy_kernels import Device, Request, plan
+from normlab.cupy_kernels import Device
+from normlab.cupy_kernels.calls import norm_call
 
 
 def backward(
@@ -17,23 +18,11 @@ def backward(
     device: Device = H100,
 ) -> Outcome:
     """Run the backward of ``norm``: dx, and dgain and dbias (of a layer) where there is a gain."""
-    d, rows, layer = x.shape[-1], x.numel() // x.shape[-1], norm.statistic == "layer"
     shifts, rstds = statistics(norm, x)
-    dx = nan_like(x)
-    given = (("dy", dy), ("x", x), ("gain", gain), ("dz", dz), ("dx", dx))
-    arrays = [(name, array) for name, array in given if array is not None and not (name == "gain" and norm.one_gain)]
-    vec = vector(emulator, *arrays, d=d, itemsize=x.element_size())
-    weight = SHORT[x.dtype if gain is None else gain.dtype]
-    wanted = {"gain": gain is not None, "bias": gain is not None and layer, "one_gain": norm.one_gain}
-    request = Request("norm_backward", SHORT[x.dtype], weight, rows, d, vec, norm.statistic, **wanted)
-    chosen = plan(request, device)
-    empty = {} if gain is None else {"dgain": nan_like(gain), "dbias": nan_like(gain)}
-    values: dict[str, Value] = {
-        **{"dy": dy, "x": x, "gain": gain, "dz": dz, "dx": dx, "shifts": shifts, "rstds": rstds, **empty},
-        **{"rows": rows, "d": d, "eps": norm.eps, "one_gain": int(norm.one_gain), "cast_first": int(norm.cast_first)},
-        **{**row_scalars(dy=dy, x=x, dx=dx), "dz_stride": 0 if dz is None else dz.stride(0)},
-    }
-    return emulator.run(chosen, values)
+    arrays = {"dy": dy, "x": x, "gain": gain, "shifts": shifts, "rstds": rstds, "dz": dz, "dx": nan_like(x)}
+    if gain is not None:
+        arrays |= {"dgain": nan_like(gain), "dbias": nan_like(gain) if norm.statistic == "layer" else None}
+    return emulator.call(norm_call(arrays, **vars(norm), address=placed(emulator)), device)
 
 
 def statistics(norm: Norm, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,15 +1,15 @@
 """DyT and Derf by the emulator, and in float64."""
 
 import torch
-from cuemu.harness import Emulator, Outcome, Value
-from cuemu.norms import H100, SHORT, nan_like, row_scalars, vector
+from cuemu.harness import Emulator, Outcome
+from cuemu.norms import H100, nan_like, placed
 from torch import Tensor
 
-from normlab.cupy_kernels import Device, Request, plan
+from normlab.cupy_kernels import Device
+from normlab.cupy_kernels.calls import squash_call
 
 
 def run(
-    operation: str,
     kind: str,
     x: Tensor,
     weights: dict[str, Tensor | None],
@@ -17,17 +17,14 @@ def run(
     emulator: Emulator = Emulator(),  # noqa: B008
     device: Device = H100,
 ) -> Outcome:
-    """Run ``squash_forward`` or, with ``dy``, ``squash_backward`` of ``tanh`` or ``erf``."""
-    d, rows, alpha = x.shape[-1], x.numel() // x.shape[-1], weights["alpha"]
-    assert alpha is not None
-    arrays = {"x": x, "dx" if dy is not None else "y": nan_like(x), **({} if dy is None else {"dy": dy})}
-    vectors = {**arrays, **{name: weights[name] for name in ("gain", "bias") if weights[name] is not None}}
-    vec = vector(emulator, *vectors.items(), d=d, itemsize=x.element_size())
-    wanted = {name: weights[name] is not None for name in ("gain", "bias")}
-    request = Request(operation, SHORT[x.dtype], SHORT[alpha.dtype], rows, d, vec, kind, **wanted)
-    empty = {f"d{name}": nan_like(each) for name, each in weights.items() if each is not None}
-    values: dict[str, Value] = {**arrays, **weights, **empty, "rows": rows, "d": d, **row_scalars(**arrays)}
-    return emulator.run(plan(request, device), values)
+    """Run the forward or, with ``dy``, the backward of ``tanh`` or ``erf``."""
+    arrays: dict[str, Tensor | None] = {"x": x, **weights}
+    if dy is None:
+        arrays |= {"y": nan_like(x)}
+    else:
+        empty = {f"d{name}": nan_like(each) for name, each in weights.items() if each is not None}
+        arrays |= {"dy": dy, "dx": nan_like(x), **empty}
+    return emulator.call(squash_call(arrays, function=kind, address=placed(emulator)), device)
 
 
 def reference(kind: str, x: Tensor, weights: dict[str, Tensor | None], dy: Tensor) -> dict[str, Tensor]:

@@ -25,8 +25,8 @@ def draw(rows: int, d: int, dtype: str, weight: str) -> tuple[Tensor, Tensor, di
 
 
 def both(kind: str, x: Tensor, weights: dict[str, Tensor | None], dy: Tensor, emulator: Emulator) -> Outcome:
-    arrays = run("squash_forward", kind, x, weights, emulator=emulator, device=FEW).arrays
-    return Outcome({**arrays, **run("squash_backward", kind, x, weights, dy, emulator=emulator, device=FEW).arrays})
+    arrays = run(kind, x, weights, emulator=emulator, device=FEW).arrays
+    return Outcome({**arrays, **run(kind, x, weights, dy, emulator=emulator, device=FEW).arrays})
 
 
 def assert_close(done: Outcome, kind: str, x: Tensor, weights: dict[str, Tensor | None], dy: Tensor) -> None:
@@ -71,9 +71,9 @@ def test_saturation_and_no_rows() -> None:
     _, _, weights = draw(2, 64, "f32", "f32")
     weights = {**weights, "bias": None, "gain": None}
     x = torch.full((2, 64), 1e4)
-    assert run("squash_forward", "tanh", x, weights)["y"].eq(1).all()
-    assert run("squash_backward", "tanh", x, weights, torch.ones_like(x))["dx"].eq(0).all()
-    assert run("squash_forward", "erf", torch.empty(0, 64), weights).arrays == {}
+    assert run("tanh", x, weights)["y"].eq(1).all()
+    assert run("tanh", x, weights, torch.ones_like(x))["dx"].eq(0).all()
+    assert run("erf", torch.empty(0, 64), weights).arrays == {}
 
 
 def steep(emulator: Emulator) -> None:

@@ -133,6 +133,11 @@ inline unsigned __float_as_uint(float x) {
   memcpy(&bits, &x, 4);
   return bits;
 }
+inline double __longlong_as_double(long long bits) {
+  double x;
+  memcpy(&x, &bits, 8);
+  return x;
+}
 inline float __uint_as_float(unsigned bits) {
   float x;
   memcpy(&x, &bits, 4);
