@@ -10,10 +10,13 @@ _COMMANDS = {
     "report": "normlab.cli.report:report",
     "plot": "normlab.cli.plot:plot",
     "inspect": "normlab.cli.inspect:inspect",
+    "compare": "normlab.cli.compare:compare",
     "claims": "normlab.cli.claims:claims",
     "zoo": "normlab.cli.zoo:zoo",
     "kernels": "normlab.cli.kernels:kernels",
     "theory": "normlab.cli.theory:theory",
+    "jacobian": "normlab.cli.jacobian:jacobian",
+    "bench": "normlab.cli.bench:bench",
     "doctor": "normlab.cli.doctor:doctor",
 }
 

@@ -30,11 +30,16 @@ def plot(
     """Draw what the data of RUN, the folder of a sweep, allow."""
     from normlab.plots import skipped, write_plots
     from normlab.sweeps import load
+    from normlab.sweeps.predicted import theory_of
 
     table = load(run)
-    plots = write_plots(table, out or folder_of(run) / "plots", names=names or None, x=x, formats=formats)
+    theory = theory_of(table, run)
+    folder = out or folder_of(run) / "plots"
+    plots = write_plots(table, folder, names=names or None, x=x, theory=theory.table, formats=formats)
     left_out = {} if names else dict(skipped(table))
     output.machine({"plots": [str(path) for path in plots], "skipped": left_out})
     for name, reason in left_out.items():
         output.note(f"{name} is left out: {reason}")
+    for sentence in theory.sayings:
+        output.note(sentence)
     output.result("\n".join(str(path) for path in plots))

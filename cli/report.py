@@ -13,7 +13,7 @@ from normlab.cli.output import Output
 @click.argument("run", type=click.Path(exists=True, path_type=Path))
 @common(out="The file to write; report.html in RUN unless given.")
 def report(output: Output, out: Path | None, seed: int, plugin: tuple[str, ...], run: Path) -> None:
-    """Write the report of RUN, the folder of a sweep: one HTML file that opens from disk."""
+    """Write the report of RUN, the folder of a sweep or of a run of claims: one HTML file that opens from disk."""
     from normlab.reports import report as write
 
     page = write(run, out or folder_of(run) / "report.html")

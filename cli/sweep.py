@@ -164,9 +164,10 @@ def _report(output: Output, table: "pd.DataFrame", out: Path) -> dict[str, Any]:
     from normlab.cli.verdicts import not_judged, verdict_table
     from normlab.plots import write_plots
     from normlab.reports import report
+    from normlab.sweeps.predicted import theory_of
 
-    output.note("drawing the plots and writing the report")
-    plots = write_plots(table, out / "plots")
+    output.note("predicting the curves, drawing the plots and writing the report")
+    plots = write_plots(table, out / "plots", theory=theory_of(table, out).table)
     page = report(out, out / "report.html")
     judged = judge_all(table, untested=True)
     verdicts = [verdict for verdict in judged if verdict.verdict != "not-tested"]

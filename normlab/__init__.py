@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from normlab.claims import register_claim
     from normlab.errors import NormlabError
     from normlab.inits import register_init
+    from normlab.inspection import compare, inspect
     from normlab.models import build
-    from normlab.norms import register_norm
+    from normlab.norms import kernels_info, register_norm
     from normlab.placements import register_placement
     from normlab.recording import check_transparent, discover, merge, record
     from normlab.reports import report
@@ -34,6 +35,9 @@ __all__ = [
     "merge",
     "check_transparent",
     "discover",
+    # one model in words, and where two part
+    "inspect",
+    "compare",
     # derivatives, and what is expected
     "jacobian",
     "theory",
@@ -50,6 +54,8 @@ __all__ = [
     "claims",
     "plots",
     "report",
+    # which implementation of the norms is used, and why
+    "kernels_info",
     # additions of your own
     "register_norm",
     "register_placement",
@@ -68,6 +74,8 @@ _HOMES = {
     "merge": "recording",
     "check_transparent": "recording",
     "discover": "recording",
+    "inspect": "inspection",
+    "compare": "inspection",
     "grid": "sweeps",
     "sweep": "sweeps",
     "load": "sweeps",
@@ -75,6 +83,7 @@ _HOMES = {
     "SITES": "table",
     "report": "reports",
     "register_norm": "norms",
+    "kernels_info": "norms",
     "register_placement": "placements",
     "register_init": "inits",
     "register_claim": "claims",

@@ -76,6 +76,49 @@ _GRADIENT_SITES: Final = tuple(
 #: Every site, in the order in which rows are sorted.
 SITES: Final[Mapping[str, Site]] = {site.name: site for site in (*_FORWARD_SITES, *_GRADIENT_SITES)}
 
+#: What an inspection of one model measures beside the recorder.
+INSPECTED: Final = (
+    Quantity(
+        "bulk_mean_square",
+        "mean_square without the token of each sequence that has the largest rms",
+        "squared units",
+        "activation",
+    ),
+    Quantity("bulk_rms", "root of bulk_mean_square", "units", "activation"),
+    Quantity("top_share", "share of Σ x² that the token of each sequence with the largest rms holds", "", "activation"),
+    Quantity("massive_ratio", "max_abs/median_rms: how far the largest entry stands out", "", "activation"),
+    Quantity("block_change", "median over tokens of ‖x_ℓ − x_{ℓ−1}‖/‖x_{ℓ−1}‖ of a block's stream", "", "activation"),
+    Quantity(
+        "bf16_lost_share",
+        "median over tokens of ‖fl(s + u) − (s + u)‖/‖u‖ for skip s and update u, both rounded to bfloat16: what "
+        "a residual sum in bfloat16 loses",
+        "",
+        "activation",
+    ),
+    Quantity("fp16_doublings", "log₂(65504/max_abs): doublings left before fp16 overflows", "doublings", "tensor"),
+)
+
+#: What a comparison of two models or runs, A and B, gives.
+COMPARED: Final = (
+    Quantity("divergence", "median over tokens of ‖x_B − x_A‖/‖x_A‖ for the streams of A and B", "", "model"),
+    Quantity(
+        "inherited",
+        "median over tokens of ‖x_B − y‖/‖x_A‖, y what the block of B makes of the stream that A gives to its own: "
+        "what came from the blocks before; x_B − x_A is the sum of both parts",
+        "",
+        "model",
+    ),
+    Quantity("added", "median over tokens of ‖y − x_A‖/‖x_A‖, y as for inherited: what this block adds", "", "model"),
+    Quantity(
+        "ratio",
+        "B over A, the geometric mean over seeds: of median_rms at streams, of update_ratio at updates, of rms at "
+        "other activations, of l2 at gradients, of grad_norm of parameters",
+        "",
+        "model",
+    ),
+    Quantity("ratio_added", "ratio of a stream over that after the block before", "", "model"),
+)
+
 #: Every quantity, in the order in which rows are sorted.
 QUANTITIES: Final[Mapping[str, Quantity]] = {
     quantity.name: quantity
@@ -155,7 +198,16 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
         Quantity("loss", "value of the loss", "loss", "model"),
         Quantity("apjn", "averaged partial Jacobian norm E‖∂x_t/∂x_s‖²_F/(n d) from layer to to_layer", "", "model"),
         Quantity("singular_value", "singular value of the Jacobian from layer to to_layer", "", "model"),
-        Quantity("lyapunov", "logarithmic growth of a tangent vector per layer", "nats per layer", "model"),
+        Quantity(
+            "lyapunov",
+            "logarithmic growth of a tangent vector: ½ ln of the mean square by which the map from layer to to_layer "
+            "stretches random vectors; under the name 'mean log' the mean of ln ‖Jv‖/‖v‖, under 'qr i' exponent i of "
+            "the Lyapunov spectrum",
+            "nats per layer",
+            "model",
+        ),
         Quantity("evidence", "number that a claim computed beside the sweep; the column name says which", "", "model"),
+        *INSPECTED,
+        *COMPARED,
     )
 }

@@ -58,6 +58,9 @@ def test_show_says_how_a_claim_is_decided() -> None:
         assert part in text
     assert json.loads(claims("show", claim.id, "--json").stdout)["claims"][0]["rule_hash"] == claim.rule_hash
     assert claims("show", "batchnorm-14x").stdout.strip().endswith("Not tested: training")
+    assert "Needs: gpu" in claims("show", "rms-faster-on-gpu").stdout
+    told = normlab.claims.CLAIMS["rank-collapse"].history
+    assert told and told in claims("show", "rank-collapse").stdout
 
 
 def test_run_judges_what_it_ran_and_goes_on_in_the_same_folder(tmp_path: Path) -> None:
@@ -72,6 +75,8 @@ def test_run_judges_what_it_ran_and_goes_on_in_the_same_folder(tmp_path: Path) -
     assert found[2]["reason"] == "training"
     assert json.loads((tmp_path / "verdicts.json").read_text()) == {"claims": found}
     assert "postln-definition" in (tmp_path / "verdicts.md").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "correction-postln-definition" in page and str(tmp_path / "report.html") in result.stderr
     assert json.loads(claims(*words).stdout)["claims"] == found
     (again,) = json.loads(claims("judge", ids[0], str(tmp_path), "--json").stdout)["claims"]
     assert again["verdict"] == "supported"

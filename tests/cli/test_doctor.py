@@ -24,6 +24,12 @@ def test_every_dependency_is_looked_at() -> None:
     assert all(name in said for name in ("click", "torch", "pandas", "Extra parquet", "Device: cpu", "Threads:"))
 
 
+def test_which_kernels_are_used_and_why() -> None:
+    found = json.loads(doctor("--json").stdout)["kernels"]
+    assert found["backend"] in ("cupy", "torch") and found["kernels"] > 1000 and found["library"] == "normlab"
+    assert f"Kernels on CUDA tensors: {found['backend']} ({found['why']})" in doctor().stdout
+
+
 @pytest.mark.parametrize(
     ("requirement", "remedy"),
     [
