@@ -76,7 +76,8 @@ def inspect_subject(subject: Subject, windows: Windows, *, backward: bool = True
         RecordingError: no residual stream was found.
     """
     feed = windows.feed(subject)
-    model, was_training = subject.model, subject.model.training
+    model = subject.model
+    modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
         architecture = _architecture(subject, feed)
@@ -85,7 +86,8 @@ def inspect_subject(subject: Subject, windows: Windows, *, backward: bool = True
         batch, tokens = feed.tokens.shape
         seen = look(model, plan, lambda: subject.forward(feed), (batch, tokens))
     finally:
-        model.train(was_training)
+        for module, training in modes.items():
+            module.training = training
     data = windows.columns()
     table = _with_data(tables.concat([recorded, tables.from_rows(list(rows_of(seen)))]), subject.name, data)
     return Inspection(

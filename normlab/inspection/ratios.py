@@ -25,9 +25,11 @@ def ratios(one: pd.DataFrame, two: pd.DataFrame) -> list[dict[str, object]]:
     Seeds that both have are paired; the ratio is the geometric mean over them.
 
     Raises:
-        DataError: a table holds several models, or they have nothing in common.
+        DataError: a table holds several models, they have nothing in common, or one has a stream that the other lacks.
     """
     first, second = (_compared(table, name) for table, name in ((one, "A"), (two, "B")))
+    for table, other, name, others in ((first, second, "A", "B"), (second, first, "B", "A")):
+        _check_streams(table, other, name, others)
     seeds = [name for name in _SEEDS if name in first.columns and name in second.columns]
     both = first.merge(second, on=[*_PLACE, *seeds], suffixes=("_a", "_b"), how="inner")
     if both.empty:
@@ -62,6 +64,20 @@ def _compared(table: pd.DataFrame, name: str) -> pd.DataFrame:
     if frame.duplicated([column for column in kept if column != "value"]).any():
         raise DataError(f"{name} has several rows for the same place (dtypes, calls or data): choose with --where")
     return frame
+
+
+def _check_streams(table: pd.DataFrame, other: pd.DataFrame, name: str, others: str) -> None:
+    """Refuse streams that only one has: to say that the rest agrees would hide them."""
+    place = ["stack", "layer", "sublayer"]
+    streams = [frame.loc[frame["site"] == "stream", place].drop_duplicates() for frame in (other, table)]
+    both = streams[0].merge(streams[1], on=place, how="left", indicator=True)
+    lacking = both[both["_merge"] == "left_only"]
+    if len(lacking) and len(streams[1]):
+        first = lacking.iloc[0]
+        raise DataError(
+            f"{name} has no finite stream at layer {first['layer']} {first['sublayer']}, which {others} has: compare "
+            f"models of one depth whose numbers are finite, or choose rows that both have with --where"
+        )
 
 
 def _row(place: tuple[object, ...], logs: list[float]) -> dict[str, object]:

@@ -14,7 +14,9 @@ from torch import Tensor
 import normlab as nl
 from normlab.errors import DataError
 from normlab.inspection import Comparison, Subject, compare_runs
+from normlab.inspection.ratios import ratios
 from normlab.models import Transformer
+from normlab.table import from_rows
 
 TOKENS = 16
 
@@ -196,3 +198,12 @@ def test_implementations_of_attention_agree(tmp_path: Path, checkpoints: ModuleT
     found = compare_subjects(one, two, Windows(2, 16))
     assert found.parts is None and max(values(found, "added").values()) < 1e-6
     assert "sdpa attention" in found.a and "eager attention" in found.b
+
+
+def test_a_stream_that_only_one_has_is_not_passed_over() -> None:
+    place = {"sublayer": "mlp", "site": "stream", "quantity": "median_rms"}
+    whole = from_rows([{"layer": layer, "value": 1.0, **place} for layer in (1, 2)])
+    for other in (whole[whole["layer"] == 1], whole.assign(status=["ok", "nonfinite"])):
+        for pair, name in (((whole, other), "B"), ((other, whole), "A")):
+            with pytest.raises(DataError, match=f"{name} has no finite stream at layer 2"):
+                ratios(*pair)
