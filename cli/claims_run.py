@@ -7,7 +7,7 @@ import click
 
 from normlab.cli.common import common
 from normlab.cli.failures import Command, Failure, Interrupted
-from normlab.cli.output import Output, counted, write_json
+from normlab.cli.output import Output, counted, write_json, write_whole
 from normlab.cli.progress import watch
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def run_claims(
     verdicts = judge_all(table, chosen, untested=True, own=True)
     found = {"claims": [verdict.to_json() for verdict in verdicts]}
     write_json(out / "verdicts.json", found)
-    _write_text(out / "verdicts.md", scoreboard(verdicts, seeds=numbers, versions=measured_with(out)))
+    write_whole(out / "verdicts.md", scoreboard(verdicts, seeds=numbers, versions=measured_with(out)).encode())
     page = claims_report(out, out / "report.html", verdicts, table)
     output.machine(found)
     output.show(verdict_table(verdicts))
@@ -84,13 +84,6 @@ def _measured(
             return run(chosen, quick=quick, seeds=seeds, out=out, jobs=jobs, progress=progress)
     except KeyboardInterrupt as error:
         raise Interrupted(f"what was measured is saved in {out}; the same command goes on from there") from error
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
 
 
 def _summary(verdicts: "Sequence[Verdict]") -> str:

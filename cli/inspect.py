@@ -8,7 +8,7 @@ import click
 from normlab.cli.common import common
 from normlab.cli.failures import Command, Failure
 from normlab.cli.inspect_table import layer_table
-from normlab.cli.output import Output, counted, write_json
+from normlab.cli.output import Output, counted, write_json, write_whole
 
 if TYPE_CHECKING:
     from normlab.inspection import Condition, Inspection, Outcome
@@ -131,12 +131,7 @@ def _write(folder: Path, found: "Inspection") -> dict[str, str]:
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "inspection.json", found.to_dict())
     table = folder / "results.csv.gz"
-    part = folder / f".{table.name}.part"
-    try:
-        part.write_bytes(to_csv_bytes(found.table))
-        part.replace(table)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(table, to_csv_bytes(found.table))
     page = report(table, folder / "report.html", inspection=found)
     return {"report": str(page), "table": str(table), "inspection": str(folder / "inspection.json")}
 

@@ -9,7 +9,7 @@ import click
 from normlab.cli.common import common
 from normlab.cli.failures import Command
 from normlab.cli.jacobian_tables import layer_table, part_table, records, report
-from normlab.cli.output import Output
+from normlab.cli.output import Output, write_whole
 from normlab.cli.spec_options import axes, spec_options
 
 if TYPE_CHECKING:
@@ -154,10 +154,7 @@ def _write(output: Output, out: Path, found: "pd.DataFrame", theory: "pd.DataFra
     from normlab.plots import skipped, write_plots
     from normlab.table import concat, to_csv_bytes
 
-    out.mkdir(parents=True, exist_ok=True)
-    part = out / ".jacobian.part"
-    part.write_bytes(to_csv_bytes(found if theory is None else concat([found, theory])))
-    part.replace(out / "jacobian.csv.gz")
+    write_whole(out / "jacobian.csv.gz", to_csv_bytes(found if theory is None else concat([found, theory])))
     names = [name for name in ("singular_values", "layer_exponents") if name not in skipped(found)]
     for path in [out / "jacobian.csv.gz", *write_plots(found, out / "plots", names=names, theory=theory)]:
         output.note(f"{path}")

@@ -62,10 +62,15 @@ def counted(number: int, noun: str) -> str:
 
 def write_json(path: Path, value: object) -> None:
     """Write ``value`` to ``path`` as JSON, all of it or nothing."""
+    write_whole(path, (json.dumps(value, allow_nan=False, ensure_ascii=False, indent=2) + "\n").encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write ``content`` to ``path``, all of it or nothing, and its folder if that is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     try:
-        part.write_text(json.dumps(value, allow_nan=False, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+        part.write_bytes(content)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)

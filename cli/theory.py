@@ -9,7 +9,7 @@ import click
 
 from normlab.cli.common import common
 from normlab.cli.failures import Command
-from normlab.cli.output import Output
+from normlab.cli.output import Output, write_whole
 from normlab.cli.spec_options import axes, spec_options
 
 if TYPE_CHECKING:
@@ -64,12 +64,9 @@ def _plain(law: dict[str, Any]) -> Iterator[tuple[str, object]]:
 def _write(path: Path, table: Any) -> None:
     from normlab.table import to_csv_bytes
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = to_csv_bytes(table)
     if path.suffix != ".gz":
         import gzip
 
         content = gzip.decompress(content)
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(content)
-    part.replace(path)
+    write_whole(path, content)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pandas as pd
 
 from normlab.data import from_dict
-from normlab.errors import DataError
+from normlab.errors import DataError, RunError
+from normlab.sweeps.files import write_bytes
 from normlab.sweeps.loading import read_run
 from normlab.table import read_csv, to_csv_bytes
 from normlab.theory.beside import Beside, identity, predicted
@@ -39,16 +40,14 @@ def theory_of(table: pd.DataFrame, path: Path | str | None = None) -> Beside:
         with contextlib.suppress(DataError):
             return Beside(found, read_csv(kept))
     fresh = predicted(found)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RunError):
         _keep(fresh, kept)
     return Beside(found, fresh)
 
 
 def _keep(table: pd.DataFrame, path: Path) -> None:
     """Write the predictions, and remove those that they replace."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(to_csv_bytes(table))
-    part.replace(path)
+    write_bytes(path, to_csv_bytes(table))
     for other in path.parent.glob(_NAME.format("*")):
         if other != path:
             other.unlink()
