@@ -6,7 +6,8 @@ from typing import Final
 import pandas as pd
 from torch import Tensor
 
-from normlab.recording.observer import SEVERAL_BACKWARD, Observer
+from normlab.recording.awaiting import SEVERAL_BACKWARD
+from normlab.recording.observer import Observer
 from normlab.recording.plan import Address
 from normlab.recording.state import Expected, State, StepState
 from normlab.recording.watches import Slot, Watches
@@ -21,7 +22,7 @@ BYPASSED: Final = "not reached: the module was not called, though something else
 def missing_of(watches: Watches, observer: Observer) -> dict[Expected, str]:
     """Return the expected sites that the step did not observe, and why."""
     assert observer.ledger is not None
-    booked = {entry.slot for entry in observer.ledger.totals}
+    booked = observer.ledger.booked
     missing: dict[Expected, str] = {}
     for index, slot in enumerate(watches.slots):
         reason = observer.reasons.get(index, "")

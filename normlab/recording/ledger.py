@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from normlab.recording.native import Written
 from normlab.recording.sums import Sums, activation_sums, gradient_sums, pair_sums, unscaled
 from normlab.recording.tokens import PairMoments, TokenMoments
 
@@ -36,11 +37,11 @@ class Booking(NamedTuple):
 
 
 class Record:
-    """One reduced tensor and the bookings that take it."""
+    """One reduced tensor, and the bookings that take it once it is turned into sums."""
 
     __slots__ = ("bookings", "moments", "sums")
 
-    def __init__(self, moments: Moments | None, sums: Sums | None = None) -> None:
+    def __init__(self, moments: Moments | None, sums: Sums | Written | None = None) -> None:
         self.moments: Any = moments
         self.bookings: list[Booking] = []
         self.sums = sums
@@ -54,9 +55,9 @@ class Ledger:
     """
 
     def __init__(self, loss_scale: float) -> None:
-        self.totals: dict[Entry, Sums] = {}
+        self._totals: dict[Entry, Sums | Written] = {}
         self._loss_scale = loss_scale
-        self._marked: dict[Entry, Sums] = {}
+        self._marked: dict[Entry, Sums | Written] = {}
         self._waiting: dict[tuple[Any, ...], list[Record]] = {}
         self._count = 0
         self._turn: dict[str, Callable[[Sequence[Any]], list[Sums]]] = {
@@ -66,31 +67,23 @@ class Ledger:
             "loss": _loss_sums,
         }
 
-    def activation(self, moments: Sums | TokenMoments) -> Record:
+    def activation(self, moments: Written | TokenMoments) -> Record:
         """Take in an activation."""
-        return (
-            Record(None, moments)
-            if isinstance(moments, Sums)
-            else self._keep(moments, ("activation", *_shape(moments)))
-        )
+        return Record(None, moments) if isinstance(moments, Written) else self._keep("activation", moments, moments)
 
-    def gradient(self, moments: Sums | TokenMoments) -> Record:
+    def gradient(self, moments: Written | TokenMoments) -> Record:
         """Take in a gradient."""
-        if isinstance(moments, Sums):
-            return Record(None, unscaled(moments, self._loss_scale))
-        return self._keep(moments, ("gradient", *_shape(moments)))
+        if isinstance(moments, TokenMoments):
+            return self._keep("gradient", moments, moments)
+        return Record(None, moments if self._loss_scale == 1 else unscaled(moments.sums(), self._loss_scale))
 
-    def pair(self, moments: Sums | PairMoments) -> Record:
+    def pair(self, moments: Written | PairMoments) -> Record:
         """Take in a residual sum."""
-        return (
-            Record(None, moments)
-            if isinstance(moments, Sums)
-            else self._keep(moments, ("pair", *_shape(moments.update)))
-        )
+        return Record(None, moments) if isinstance(moments, Written) else self._keep("pair", moments, moments.update)
 
     def loss(self, value: Tensor) -> Record:
         """Take in the value of a loss."""
-        return self._keep(value.detach().clone(), ("loss",))
+        return self._keep("loss", value.detach().clone())
 
     def book(self, record: Record, booking: Booking) -> None:
         """Let ``booking`` take ``record``, also if it has been turned into sums already."""
@@ -99,10 +92,10 @@ class Ledger:
         else:
             self._take(record.sums, booking)
 
-    def add(self, entry: Entry, sums: Sums) -> None:
+    def add(self, entry: Entry, sums: Sums | Written) -> None:
         """Add ``sums`` to what is booked under ``entry``."""
-        present = self.totals.get(entry)
-        self.totals[entry] = sums if present is None else present + sums
+        present = self._totals.get(entry)
+        self._totals[entry] = sums if present is None else _sums(present) + _sums(sums)
 
     def settle(self) -> None:
         """Turn everything that waits into sums."""
@@ -119,28 +112,43 @@ class Ledger:
     def mark(self) -> None:
         """Remember what is in the books, for :meth:`roll_back`."""
         self.settle()
-        self._marked = dict(self.totals)
+        self._marked = dict(self._totals)
 
     def roll_back(self) -> None:
         """Take out what came in since the mark."""
-        self.totals, self._waiting, self._count = dict(self._marked), {}, 0
+        self._totals, self._waiting, self._count = dict(self._marked), {}, 0
+
+    @property
+    def totals(self) -> dict[Entry, Sums]:
+        """The sums of every entry, without what still waits."""
+        return {entry: _sums(sums) for entry, sums in self._totals.items()}
+
+    @property
+    def booked(self) -> set[int]:
+        """The slots that something was booked under."""
+        return {entry.slot for entry in self._totals}
 
     @property
     def marked(self) -> bool:
         """Whether anything was in the books at the mark."""
         return bool(self._marked)
 
-    def _take(self, sums: Sums, booking: Booking) -> None:
-        for slot in booking.slots:
-            self.add(Entry(slot, booking.call, booking.dtype, booking.head), sums)
+    def _take(self, sums: Sums | Written, booking: Booking) -> None:
+        slots, call, dtype, head = booking
+        for slot in slots:
+            self.add(Entry(slot, call, dtype, head), sums)
 
-    def _keep(self, moments: Moments, group: tuple[Any, ...]) -> Record:
+    def _keep(self, kind: str, moments: Moments, like: TokenMoments | None = None) -> Record:
         if self._count >= BATCH:
             self.settle()
         record = Record(moments)
-        self._waiting.setdefault(group, []).append(record)
+        self._waiting.setdefault((kind, *(_shape(like) if like else ())), []).append(record)
         self._count += 1
         return record
+
+
+def _sums(sums: Sums | Written) -> Sums:
+    return sums.sums() if isinstance(sums, Written) else sums
 
 
 def _shape(moments: TokenMoments) -> tuple[Any, ...]:

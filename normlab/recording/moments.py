@@ -1,19 +1,22 @@
-"""A tensor in numbers: its sums by compiled code where that takes it, else the moments of its tokens by torch."""
+"""A tensor in numbers: its sums by compiled code where that takes it, else the moments of its tokens by torch.
+
+Nothing is recorded for autograd.
+"""
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from normlab.recording.careful import careful_activation, careful_gradient, careful_pair
 from normlab.recording.fast import comparable, fast_activation, fast_gradient, fast_pair
-from normlab.recording.native import native_activation, native_gradient, native_pair
+from normlab.recording.native import Written, native_activation, native_gradient, native_pair
 from normlab.recording.on_device import device_activation, device_gradient, device_pair
-from normlab.recording.sums import Sums
+from normlab.recording.tensors import quiet
 from normlab.recording.tokens import PairMoments, TokenMoments, Wanted
 
 
 def activation_moments(
     x: Float[Tensor, "sequence token feature"], keep: Bool[Tensor, "sequence token"] | None, wanted: Wanted
-) -> Sums | TokenMoments:
+) -> Written | TokenMoments:
     """Return the sums of an activation, or the centred moments of every token.
 
     Args:
@@ -21,13 +24,16 @@ def activation_moments(
         keep: which tokens count; all unless given.
         wanted: which numbers to compute.
     """
-    sums = native_activation(x, keep, wanted)
-    return _activation_moments(x, keep, wanted) if sums is None else sums
+    written = native_activation(x, keep, wanted)
+    if written is not None:
+        return written
+    with quiet():
+        return _activation_moments(x.detach(), keep, wanted)
 
 
 def gradient_moments(
     g: Float[Tensor, "sequence token feature"], keep: Bool[Tensor, "sequence token"] | None, wanted: Wanted
-) -> Sums | TokenMoments:
+) -> Written | TokenMoments:
     """Return the sums of a gradient, or the norm of every token and the sums over sequences.
 
     Args:
@@ -35,10 +41,13 @@ def gradient_moments(
         keep: which tokens count; all unless given.
         wanted: which numbers to compute.
     """
-    if (sums := native_gradient(g, keep)) is not None:
-        return sums
-    fast = fast_gradient(g, keep, wanted) if _on_host(g) else device_gradient(g, keep, wanted)
-    return careful_gradient(g, keep) if fast is None else fast
+    written = native_gradient(g, keep)
+    if written is not None:
+        return written
+    with quiet():
+        g = g.detach()
+        fast = fast_gradient(g, keep, wanted) if _on_host(g) else device_gradient(g, keep, wanted)
+        return careful_gradient(g, keep) if fast is None else fast
 
 
 def pair_moments(
@@ -48,7 +57,7 @@ def pair_moments(
     keep: Bool[Tensor, "sequence token"] | None,
     known: tuple[TokenMoments | None, TokenMoments | None],
     wanted: Wanted,
-) -> Sums | PairMoments:
+) -> Written | PairMoments:
     """Return the sums of a residual sum, or what its tokens contribute.
 
     Args:
@@ -59,13 +68,16 @@ def pair_moments(
         known: moments of update and skip, if they have been computed.
         wanted: which numbers to compute.
     """
-    if (sums := native_pair(update, skip, total, keep)) is not None:
-        return sums
-    terms = zip((update, skip), known, strict=True)
-    one, two = (_activation_moments(term, keep, wanted) if has is None else has for term, has in terms)
-    both = fast_pair(update, skip, total, wanted) if comparable(one, two) else device_pair(update, skip, total)
-    product, lost = careful_pair(update, skip, total) if both is None else both
-    return PairMoments(one, two, product, lost, total is not None)
+    written = native_pair(update, skip, total, keep)
+    if written is not None:
+        return written
+    with quiet():
+        update, skip, total = update.detach(), skip.detach(), None if total is None else total.detach()
+        terms = zip((update, skip), known, strict=True)
+        one, two = (_activation_moments(term, keep, wanted) if has is None else has for term, has in terms)
+        both = fast_pair(update, skip, total, wanted) if comparable(one, two) else device_pair(update, skip, total)
+        product, lost = careful_pair(update, skip, total) if both is None else both
+        return PairMoments(one, two, product, lost, total is not None)
 
 
 def _activation_moments(x: Tensor, keep: Tensor | None, wanted: Wanted) -> TokenMoments:

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from normlab.errors import RecordingError
 from normlab.recording.attachment import Attachment, Calls
+from normlab.recording.awaiting import SEVERAL_BACKWARD
 from normlab.recording.compiled import through_wrappers, uncompiled
 from normlab.recording.coverage import coverage_of, missing_of, unobserved
 from normlab.recording.ledger import Ledger
-from normlab.recording.observer import SEVERAL_BACKWARD, Observer
+from normlab.recording.observer import Observer
 from normlab.recording.parameters import measure, stale_gradient
 from normlab.recording.plan import Address, SitePlan
 from normlab.recording.planning import plan_of

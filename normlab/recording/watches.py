@@ -31,12 +31,14 @@ class Slot(NamedTuple):
     reported: bool
 
 
-@dataclass
+@dataclass(eq=False)
 class PortWatch:
     """One tensor of one module.
 
     Attributes:
         port: which.
+        index: its place among those of its module.
+        others: the tensors of other modules that are added to it.
         heads: whether its second axis is heads.
         forward: slots under which the tensor is booked.
         backward: slots under which its gradient is booked.
@@ -47,6 +49,8 @@ class PortWatch:
     """
 
     port: Port
+    index: int = 0
+    others: "tuple[PortWatch, ...]" = ()
     heads: bool = False
     forward: list[int] = field(default_factory=list)
     backward: list[int] = field(default_factory=list)
@@ -60,19 +64,39 @@ class PortWatch:
         return call if self.port.call is None else 0
 
 
+class Pair(NamedTuple):
+    """A residual sum whose last tensor has appeared.
+
+    Attributes:
+        slot: where it is booked.
+        residual: the sum.
+        update: the watch of its update.
+        skip: the watch of its skip.
+        last: the watch of the tensor that appears last.
+        here: whether update and skip appear with it.
+    """
+
+    slot: int
+    residual: Residual
+    update: PortWatch
+    skip: PortWatch
+    last: PortWatch
+    here: tuple[bool, bool]
+
+
 @dataclass
 class Watch:
     """What is read when a module has run.
 
     Attributes:
         ports: its tensors.
-        residuals: the residual sums that it stores, with their slots.
+        pairs: the residual sums that it stores.
         scores: the attention logits that it computes, with their slots.
         loss: the loss that it computes, with its slot.
     """
 
     ports: dict[Place, PortWatch] = field(default_factory=dict)
-    residuals: list[tuple[int, Residual]] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
     scores: list[tuple[int, Scores]] = field(default_factory=list)
     loss: tuple[int, Port] | None = None
 
@@ -128,9 +152,11 @@ class Watches:
 
     def _compare(self, residual: Residual) -> None:
         last = residual.last
-        self._watch(last).residuals.append((self._slot(residual.address, "pair", last), residual))
-        for port in (residual.skip, residual.update, last):
-            watch = self._port(port)
+        slot = self._slot(residual.address, "pair", last)
+        update, skip, total = (self._port(port) for port in (residual.update, residual.skip, last))
+        here = together(residual.update, last), together(residual.skip, last)
+        self._watch(last).pairs.append(Pair(slot, residual, update, skip, total, here))
+        for port, watch in ((residual.skip, skip), (residual.update, update), (last, total)):
             watch.reduced |= port is not residual.total
             watch.remembered += not together(port, last)
 
@@ -169,17 +195,13 @@ class Watches:
 
     def _port(self, port: Port) -> PortWatch:
         # A module that stands in several places is read once, whatever its path.
-        ports = self._watch(port).ports
-        if place(port) not in ports:
-            ports[place(port)] = PortWatch(port)
-            for other in port.plus:
-                self._port(other).remembered += 1
-        return ports[place(port)]
-
-
-def place(port: Port) -> Place:
-    """Return where a port is, seen from its module."""
-    return port.side, port.path, port.plus, port.call
+        ports, where = self._watch(port).ports, (port.side, port.path, port.plus, port.call)
+        if where not in ports:
+            others = tuple(self._port(other) for other in port.plus)
+            ports[where] = PortWatch(port, len(ports), others)
+            for other in others:
+                other.remembered += 1
+        return ports[where]
 
 
 def together(one: Port, two: Port) -> bool:

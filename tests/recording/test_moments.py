@@ -13,6 +13,7 @@ from torch import Tensor
 from normlab.recording import native
 from normlab.recording.formulas import columns_of
 from normlab.recording.moments import activation_moments, gradient_moments, pair_moments
+from normlab.recording.native import Written
 from normlab.recording.sums import Sums, activation_sums, gradient_sums, pair_sums
 from normlab.recording.tokens import Wanted, as_sequences
 
@@ -37,7 +38,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def summed(found: Any, turn: Callable[[list[Any]], list[Sums]]) -> Sums:
-    return found if isinstance(found, Sums) else turn([found])[0]
+    return found.sums() if isinstance(found, Written) else turn([found])[0]
 
 
 def activation(x: Tensor, mask: Tensor | None = None) -> dict[str, float]:

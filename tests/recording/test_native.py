@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from normlab.recording.native import native_activation, native_gradient, native_pair, native_squares
-from normlab.recording.sums import COLUMNS, Sums
+from normlab.recording.native import Written, native_activation, native_gradient, native_pair, native_squares
+from normlab.recording.sums import COLUMNS
 from normlab.recording.tokens import Wanted
 
 pytestmark = pytest.mark.needs("native")
@@ -18,8 +18,9 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def named(sums: Sums | None) -> dict[str, float]:
-    assert sums is not None
+def named(written: Written | None) -> dict[str, float]:
+    assert written is not None
+    sums = written.sums()
     return dict(zip(COLUMNS[sums.kind], sums.values.tolist(), strict=True)) | {"largest": sums.largest}
 
 
@@ -81,10 +82,11 @@ def test_every_number_of_16_bits(dtype: torch.dtype) -> None:
     x = torch.arange(2**16).to(torch.int32).to(torch.int16).view(dtype)
     x = x[x.isfinite() & ((x == 0) | (x.float().abs() >= 2.0**-126))]
     sums = native_activation(x.view(-1, 1, 1), None, Wanted())
-    assert sums is not None and sums.values[0] == x.numel() > 60_000
+    assert sums is not None and sums.sums().values[0] == x.numel() > 60_000
     one = [native_activation(part.view(1, -1, 1), None, Wanted()) for part in x.split(4096)]
-    radii = np.concatenate([part.radii.values for part in one if part is not None and part.radii is not None])
-    np.testing.assert_array_equal(radii, x.abs().float().numpy())
+    radii = [part.sums().radii for part in one if part is not None]
+    kept = np.concatenate([part.values for part in radii if part is not None])
+    np.testing.assert_array_equal(kept, x.abs().float().numpy())
     assert named(native_gradient(x.view(-1, 1, 1), None))["squares"] == pytest.approx(float(x.double().square().sum()))
 
 

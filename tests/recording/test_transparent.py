@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import normlab as nl
 from normlab.errors import RecordingError
-from normlab.recording import Transparency, observer
+from normlab.recording import Transparency, awaiting
 from normlab.recording.memory import meter_of
 
 
@@ -40,7 +40,7 @@ def test_a_recorder_that_changes_something_is_found(
     def spoil(gradient: Tensor) -> Tensor:
         return gradient * (1 + 2**-23)
 
-    monkeypatch.setattr(observer.Awaiting, "__call__", lambda self, gradient: spoil(gradient))
+    monkeypatch.setattr(awaiting.Awaiting, "__call__", lambda self, gradient: spoil(gradient))
     with pytest.raises(RecordingError, match="recording changes the gradient of"):
         nl.check_transparent(make(), batch, repeats=1)
 

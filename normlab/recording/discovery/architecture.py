@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any
 
+from normlab.errors import counted
 from normlab.recording.discovery.norms import NormKind
 from normlab.recording.plan import SitePlan
 
@@ -124,7 +125,7 @@ class FoundStack:
             by_equation.setdefault(_equation(parts), []).append(parts[0].layer)
         for equation, layers in by_equation.items():
             times = len(layers) // len(set(layers))
-            yield f"{equation}    blocks {_ranges(list(dict.fromkeys(layers)))}" + (f", {times} each" * (times > 1))
+            yield f"{equation}    {_blocks(list(dict.fromkeys(layers)))}" + (f", {times} each" * (times > 1))
 
 
 @dataclass(frozen=True)
@@ -164,17 +165,18 @@ class Architecture:
     def __str__(self) -> str:
         if not self.stacks:
             return f"{self.model}: no residual stream found: {self.reason}"
-        return "\n".join([f"{self.model}: {len(self.norms)} norms", *(_words(stack) for stack in self.stacks)])
+        norms = counted(len(self.norms), "norm")
+        return "\n".join([f"{self.model}: {norms}", *(_words(stack) for stack in self.stacks)])
 
 
 def _words(stack: FoundStack) -> str:
     placement = stack.placement + (f" ({stack.reason})" if stack.reason else "")
-    lines = [f"{stack.name}: {stack.depth} blocks of width {stack.width}, placement {placement}"]
+    lines = [f"{stack.name}: {counted(stack.depth, 'block')} of width {stack.width}, placement {placement}"]
     lines += [f"  {equation}" for equation in stack.equations()]
     kinds = dict.fromkeys((norm.position, str(norm.kind)) for part in stack.sublayers for norm in part.norms)
     lines += [f"  {position} norm: {kind}" for position, kind in kinds]
     lines += [f"  final norm: {stack.final_norm.kind}" if stack.final_norm else "  no final norm"]
-    lines += [f"  equal copies: blocks {_ranges(list(group))}" for group in stack.copies]
+    lines += [f"  equal copies: {_blocks(list(group))}" for group in stack.copies]
     return "\n".join(lines)
 
 
@@ -196,12 +198,13 @@ def _times(factors: tuple[float | str, ...], term: str) -> str:
     return "·".join([*words, term])
 
 
-def _ranges(numbers: list[int]) -> str:
-    """Return ``1-3, 5`` for 1, 2, 3, 5."""
+def _blocks(numbers: list[int]) -> str:
+    """Return ``blocks 1-3, 5`` for 1, 2, 3, 5."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
             runs[-1].append(number)
         else:
             runs.append([number])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    ranges = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    return f"block{'' if len(numbers) == 1 else 's'} {ranges}"

@@ -1,0 +1,128 @@
+// Vectors of eight numbers, how the three dtypes are read into them, and how eight of them are added up.
+//
+// Arithmetic is in float64: squares and fourth powers of float32 numbers neither overflow nor vanish there, and a
+// mean takes no digits from the variance. The order of additions is fixed by the lanes, whatever the instruction
+// set, and products are not contracted into additions: same input, same bits, on every machine.
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#define INLINE static inline __attribute__((always_inline))
+#define INLINED __attribute__((always_inline))
+
+namespace {
+
+constexpr int64_t LANES = 8;
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef double Doubles __attribute__((vector_size(8 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef int64_t Longs __attribute__((vector_size(8 * LANES)));
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
+
+struct Float16 { uint16_t bits; };
+struct BFloat16 { uint16_t bits; };
+
+// Without their sign, the bits of float32 numbers order as the numbers do; from here on they are not finite.
+constexpr int32_t NOT_FINITE = 0x7f800000;
+constexpr int32_t NO_SIGN = 0x7fffffff;
+
+INLINE Floats floats(const float *x) {
+  Floats wide;
+  std::memcpy(&wide, x, sizeof wide);
+  return wide;
+}
+
+INLINE Floats floats(const BFloat16 *x) {
+  Halves half;
+  std::memcpy(&half, x, sizeof half);
+  return (Floats)(__builtin_convertvector(half, Ints) << 16);
+}
+
+INLINE Floats floats(const Float16 *x) {
+  Halves half;
+  std::memcpy(&half, x, sizeof half);
+  const Ints bits = __builtin_convertvector(half, Ints);
+  // Moved into place, the exponent is 112 too small; the product also makes subnormal numbers right.
+  const Floats scaled = (Floats)((bits & 0x7fff) << 13) * 0x1p112f;
+  const Ints infinite = (bits & 0x7c00) == 0x7c00;
+  return (Floats)(((Ints)scaled & ~infinite) | (infinite & NOT_FINITE) | ((bits & 0x8000) << 16));
+}
+
+// The next numbers of a row; where fewer than LANES are left, with zeros behind them.
+template <class Stored> INLINE Floats lanes(const Stored *x, int64_t count) {
+  if (count == LANES) return floats(x);
+  Stored padded[LANES];
+  std::memset(padded, 0, sizeof padded);
+  std::memcpy(padded, x, count * sizeof *x);
+  return floats(padded);
+}
+
+INLINE Doubles doubles(Floats x) { Doubles w; for (int l = 0; l < LANES; ++l) w[l] = x[l]; return w; }
+
+// One for each of the first lanes, and zero for the others.
+INLINE Doubles first(int64_t count) {
+  Doubles ones;
+  for (int lane = 0; lane < LANES; ++lane) ones[lane] = lane < count;
+  return ones;
+}
+
+INLINE Ints magnitude(Floats x) { return (Ints)x & NO_SIGN; }
+
+INLINE Ints larger(Ints one, Ints two) { return one > two ? one : two; }
+
+INLINE double added(Doubles x) { return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7])); }
+
+// Entry by entry in the order in which lanes are added.
+INLINE Doubles together(const Doubles (&x)[LANES]) {
+  return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+}
+
+// The sum of each of eight vectors, as one.
+INLINE Doubles added_each(const Doubles (&x)[LANES]) {
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define ALONG(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+  Doubles pairs[4], fours[2];
+  for (int at = 0; at < 4; ++at)
+    pairs[at] = ALONG(x[2 * at], x[2 * at + 1], 0, 8, 2, 10, 4, 12, 6, 14) +
+                ALONG(x[2 * at], x[2 * at + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+  for (int at = 0; at < 2; ++at)
+    fours[at] = ALONG(pairs[2 * at], pairs[2 * at + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
+                ALONG(pairs[2 * at], pairs[2 * at + 1], 2, 3, 10, 11, 6, 7, 14, 15);
+  return ALONG(fours[0], fours[1], 0, 1, 2, 3, 8, 9, 10, 11) + ALONG(fours[0], fours[1], 4, 5, 6, 7, 12, 13, 14, 15);
+#undef ALONG
+#define EACH_ADDED
+#endif
+#endif
+#ifndef EACH_ADDED
+  Doubles sums;
+  for (int at = 0; at < LANES; ++at) sums[at] = added(x[at]);
+  return sums;
+#endif
+}
+
+INLINE int32_t largest(Ints x) {
+  int32_t most = 0;
+  for (int lane = 0; lane < LANES; ++lane) most = x[lane] > most ? x[lane] : most;
+  return most;
+}
+
+INLINE double as_number(int32_t bits) {
+  float number;
+  std::memcpy(&number, &bits, sizeof number);
+  return number;
+}
+
+// Calls step(first feature, number of lanes) along a row. That nearly all calls are for LANES lanes is known where
+// they are inlined, so that these have no branch.
+template <class Step> INLINE void along(int64_t width, Step step) {
+  int64_t at = 0;
+  for (; at + LANES <= width; at += LANES) step(at, LANES);
+  if (at < width) step(at, width - at);
+}
+
+}  // namespace
