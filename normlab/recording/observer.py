@@ -190,7 +190,7 @@ class Observer:
             if base is not None and base.requires_grad and base.numel() == source.numel() and base.is_contiguous():
                 # An in-place change of a view takes its hooks out of the graph; those of its base stay.
                 self._handles.append(base.register_hook(partial(found.awaiting.through_base, source.shape)))
-        found.awaiting.bookings.append(Booking(port.backward, port.number(call), dtype_name(source)))
+        found.awaiting.bookings.append(Booking(port.backward, port.number(call), dtype_name(source.dtype)))
 
     def _problem(self, value: object, port: PortWatch) -> str:
         """Say why ``value`` cannot be reduced, or nothing."""
@@ -212,7 +212,7 @@ class Observer:
 
     def _reduce(self, x: Tensor, port: PortWatch, found: Found, call: int) -> None:
         assert self.ledger is not None
-        booking = Booking(port.forward, port.number(call), dtype_name(x))
+        booking = Booking(port.forward, port.number(call), dtype_name(x.dtype))
         if port.heads:
             for head, part in by_head(x.detach(), port.heads):
                 self.ledger.book(self._activation(part), booking._replace(head=head))
@@ -230,11 +230,11 @@ class Observer:
         for slot, scores in watch.scores:
             query, key = (select(port.side, port.path, *ran) for port in (scores.query, scores.key))
             for head, sums in enumerate(scores_sums(query, key, scores, self.mask)):
-                self.ledger.add(Entry(slot, call, dtype_name(query), head), sums)
+                self.ledger.add(Entry(slot, call, dtype_name(query.dtype), head), sums)
         if watch.loss is not None:
             slot, port = watch.loss
             value = select(port.side, port.path, *ran)
-            self.ledger.book(self.ledger.loss(value), Booking((slot,), 0, dtype_name(value)))
+            self.ledger.book(self.ledger.loss(value), Booking((slot,), 0, dtype_name(value.dtype)))
 
     def _compare(self, pair: Pair, values: list[Any], call: int) -> str:
         """Compare update and skip, and say why that cannot be done."""
@@ -255,7 +255,7 @@ class Observer:
             return "update, skip and sum differ in shape"
         moments = pair_moments(*terms, stored, self.mask, (one.moments, two.moments), self.wanted)
         number = call if pair.last.port.call is None else 0
-        self.ledger.book(self.ledger.pair(moments), Booking((pair.slot,), number, dtype_name(update)))
+        self.ledger.book(self.ledger.pair(moments), Booking((pair.slot,), number, dtype_name(update.dtype)))
         return ""
 
     def _recalled(self, port: PortWatch) -> Tensor | None:

@@ -1,6 +1,6 @@
 """Gradients and sizes of parameters by role, read when the last backward pass is done."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from normlab.errors import RecordingError, suggest
 from normlab.recording.native import native_squares
 from normlab.recording.plan import Address, Parameter
 from normlab.recording.runs import RUN, part_of, run_norms
+from normlab.recording.tensors import dtype_name, version
 
 #: Norms of runs between which their squares keep their digits.
 _RANGE: Final = (1e-15, 1e15)
@@ -66,61 +67,89 @@ class RoleSums(NamedTuple):
         )
 
 
-def measure(model: nn.Module, parameters: Sequence[Parameter], loss_scale: float) -> dict[Role, RoleSums]:
-    """Return the sums of every role, and of role ``all`` of each sub-layer.
+class Parameters:
+    """The parameters of a plan where they stand in a model: found once, read after every backward pass.
 
     Args:
-        model: the model, after the last backward pass.
+        model: the model.
         parameters: the plan's parameters.
-        loss_scale: what gradients are divided by.
 
     Raises:
         RecordingError: the plan names a parameter that the model does not have.
     """
-    named = dict(model.named_parameters(remove_duplicate=False))
-    _check((parameter.name for parameter in parameters), named)
-    tensors = [named[parameter.name] for parameter in parameters]
-    gradients = [tensor.grad for tensor in tensors]
-    with torch.no_grad():
-        values = [part_of(tensor.detach(), part) for tensor, part in zip(tensors, parameters, strict=True)]
-        found = [part_of(_values(g), part) for g, part in zip(gradients, parameters, strict=True) if g is not None]
-        sizes = iter(_sizes(values + found))
+
+    def __init__(self, model: nn.Module, parameters: Sequence[Parameter]) -> None:
+        owners = [(path, module._parameters) for path, module in model.named_modules(remove_duplicate=False)]
+        places = {f"{path}.{key}" if path else key: (owner, key) for path, owner in owners for key in owner}
+        for parameter in parameters:
+            if parameter.name not in places:
+                raise RecordingError(
+                    f"the site plan names the parameter {parameter.name!r}, which the model does not have: "
+                    f"give a name from model.named_parameters(){suggest(parameter.name, places)}"
+                )
+        self._planned = parameters
+        self._places = [places[parameter.name] for parameter in parameters]
+        self._all = {(id(owner), key): (name, owner, key) for name, (owner, key) in places.items()}.values()
+        self._groups: list[tuple[Address, str]] = []
+        numbers: dict[tuple[Address, str], int] = {}
+        self._members: list[list[int]] = []
+        for parameter in parameters:
+            groups = [(parameter.address, role) for role in ((parameter.role, "all") if parameter.role else ("",))]
+            self._members.append([numbers.setdefault(group, len(numbers)) for group in groups])
+        self._groups = list(numbers)
+
+    def tensors(self) -> list[Tensor]:
+        """Return the plan's parameters as they are now."""
+        return [owner[key] for owner, key in self._places]
+
+    def stale(self) -> str:
+        """Return the name of a parameter that already has a gradient other than zero, or nothing."""
+        for name, owner, key in self._all:
+            gradient = None if owner[key] is None else owner[key].grad
+            if gradient is not None and bool(_values(gradient).any()):
+                return name
+        return ""
+
+    def changed(self, before: Sequence[int]) -> str:
+        """Return the name of a parameter whose number of changes is not that of ``before``, or nothing."""
+        for parameter, tensor, number in zip(self._planned, self.tensors(), before, strict=True):
+            if version(tensor) != number:
+                return parameter.name
+        return ""
+
+    def measure(self, loss_scale: float) -> dict[Role, RoleSums]:
+        """Return the sums of every role, and of role ``all`` of each sub-layer, after the last backward pass.
+
+        Args:
+            loss_scale: what gradients are divided by.
+        """
+        tensors = self.tensors()
+        gradients = [tensor.grad for tensor in tensors]
+        with torch.no_grad():
+            values = [part_of(tensor, part) for tensor, part in zip(tensors, self._planned, strict=True)]
+            pairs = zip(gradients, self._planned, strict=True)
+            found = [part_of(_values(gradient), part) for gradient, part in pairs if gradient is not None]
+            sizes = iter(_sizes(values + found))
         own = [next(sizes) for _ in tensors]
         of_gradients = [None if gradient is None else next(sizes) for gradient in gradients]
-    result: dict[Role, RoleSums] = {}
-    for parameter, tensor, size, gradient in zip(parameters, tensors, own, of_gradients, strict=True):
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        reason = "" if gradient else "no gradient" if tensor.requires_grad else "frozen"
-        for role in (parameter.role, "all") if parameter.role else ("",):
-            where = f"{parameter.role} ({reason})" if role == "all" else reason
-            sums = _role_sums(size, gradient, (where,) if reason else (), loss_scale)
-            key = Role(parameter.address, role, dtype)
-            result[key] = result[key] + sums if key in result else sums
-    return result
+        sums: dict[tuple[int, torch.dtype], RoleSums] = {}
+        for index, (tensor, size, gradient) in enumerate(zip(tensors, own, of_gradients, strict=True)):
+            reason = "" if gradient else "no gradient" if tensor.requires_grad else "frozen"
+            one = _role_sums(size, gradient, loss_scale)
+            for group in self._members[index]:
+                if reason:
+                    phrase = f"{self._planned[index].role} ({reason})" if self._groups[group][1] == "all" else reason
+                    one = one._replace(without=(phrase,))
+                key = group, tensor.dtype
+                sums[key] = sums[key] + one if key in sums else one
+        return {Role(*self._groups[group], dtype_name(dtype)): one for (group, dtype), one in sums.items()}
 
 
-def _role_sums(size: "Size", gradient: "Size | None", without: tuple[str, ...], loss_scale: float) -> RoleSums:
+def _role_sums(size: "Size", gradient: "Size | None", loss_scale: float) -> RoleSums:
     if gradient is None:
-        return RoleSums(size.entries, size.squares, without=without, broken=size.nonfinite)
+        return RoleSums(size.entries, size.squares, broken=size.nonfinite)
     squares = gradient.squares / loss_scale**2
-    return RoleSums(size.entries, size.squares, size.entries, squares, gradient.nonfinite, without, size.nonfinite)
-
-
-def stale_gradient(model: nn.Module) -> str:
-    """Return the name of a parameter that already has a gradient other than zero, or nothing."""
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None and bool(_values(parameter.grad).any()):
-            return name
-    return ""
-
-
-def _check(names: Iterable[str], allowed: dict[str, nn.Parameter]) -> None:
-    for name in names:
-        if name not in allowed:
-            raise RecordingError(
-                f"the site plan names the parameter {name!r}, which the model does not have: "
-                f"give a name from model.named_parameters(){suggest(name, allowed)}"
-            )
+    return RoleSums(size.entries, size.squares, size.entries, squares, gradient.nonfinite, (), size.nonfinite)
 
 
 def _values(gradient: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from normlab.recording.compiled import through_wrappers, uncompiled
 from normlab.recording.coverage import coverage_of, missing_of, unobserved
 from normlab.recording.ledger import Ledger
 from normlab.recording.observer import Observer
-from normlab.recording.parameters import measure, stale_gradient
+from normlab.recording.parameters import Parameters
 from normlab.recording.plan import Address, SitePlan
 from normlab.recording.planning import plan_of
 from normlab.recording.refusals import (
@@ -25,14 +25,13 @@ from normlab.recording.refusals import (
     checked_mask,
     refuse_changed,
     refuse_unobserved,
-    versions,
     warn_if_cleared,
     warn_of_nothing,
 )
 from normlab.recording.rows import table_of
 from normlab.recording.selection import select
 from normlab.recording.state import Expected, SiteKey, State, StepState
-from normlab.recording.tensors import recomputing
+from normlab.recording.tensors import recomputing, version
 from normlab.recording.watches import Watches
 
 
@@ -111,7 +110,7 @@ class Recorder:
         self._step, self._stepped, self._used, self._fresh = 0, False, False, True
         self._steps: dict[int, StepState] = {}
         self._anything, self._ran, self._graph, self._warned = False, False, False, False
-        self._parameters: dict[str, Tensor] = {}
+        self._parameters = Parameters(model, self.plan.parameters)
         self._versions: list[int] = []
 
     @property
@@ -197,8 +196,6 @@ class Recorder:
 
     def _open(self) -> None:
         self._fresh, self._graph = True, False
-        named = dict(self._model.named_parameters(remove_duplicate=False))
-        self._parameters = {p.name: named[p.name] for p in self.plan.parameters if p.name in named}
         self._versions = []
         if not self._step:
             self._refuse_stale_gradients()
@@ -210,14 +207,14 @@ class Recorder:
             return
         self._ran = True
         if self._versions:
-            refuse_changed(self._parameters, self._versions)
+            refuse_changed(self._parameters.changed(self._versions))
         self._observer.start_pass()
 
     def _pass_ended(self, failed: bool) -> None:
         if recomputing():
             return
         # A model may change its parameters itself while it runs, as embeddings of a largest norm do.
-        self._versions = versions(self._parameters)
+        self._versions = [version(parameter) for parameter in self._parameters.tensors()]
         self._observer.end_pass(failed)
 
     def _module_ran(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
@@ -228,7 +225,7 @@ class Recorder:
         self._observer.module_ran(module, args, kwargs, result)
 
     def _refuse_stale_gradients(self) -> None:
-        if name := stale_gradient(self._model):
+        if name := self._parameters.stale():
             raise RecordingError(
                 f"the parameter {name!r} has a gradient already, which would be counted as this step's: "
                 "call model.zero_grad() first"
@@ -251,7 +248,7 @@ class Recorder:
             sums,
             missing_of(self._watches, observer),
             {Expected(absent.address, "activation"): absent.reason for absent in self.plan.absent},
-            measure(self._model, self.plan.parameters, self._loss_scale),
+            self._parameters.measure(self._loss_scale),
         )
 
 

@@ -2,13 +2,11 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from normlab.errors import RecordingError
-from normlab.recording.tensors import version
 
 
 class RecordingWarning(UserWarning):
@@ -43,19 +41,13 @@ def refuse_unobserved(missing: list[str], step: int) -> None:
         )
 
 
-def versions(parameters: Mapping[str, Tensor]) -> list[int]:
-    """Return how often each parameter was changed in place so far."""
-    return [version(parameter) for parameter in parameters.values()]
-
-
-def refuse_changed(parameters: Mapping[str, Tensor], before: Iterable[int]) -> None:
+def refuse_changed(name: str) -> None:
     """Refuse a pass whose parameters are others than those of the passes before it in the same step."""
-    for (name, parameter), number in zip(parameters.items(), before, strict=True):
-        if version(parameter) != number:
-            raise RecordingError(
-                f"the parameter {name!r} changed between two forward passes of one step, which would mix two "
-                "models: call recorder.step() after each backward pass, before the optimizer changes the parameters"
-            )
+    if name:
+        raise RecordingError(
+            f"the parameter {name!r} changed between two forward passes of one step, which would mix two "
+            "models: call recorder.step() after each backward pass, before the optimizer changes the parameters"
+        )
 
 
 def warn_if_cleared(model: nn.Module) -> bool:

@@ -115,9 +115,9 @@ def quiet() -> AbstractContextManager[Any]:
     return stack
 
 
-def dtype_name(tensor: Tensor) -> str:
-    """Return the name of a tensor's dtype, as the table's column ``dtype`` has it."""
-    return _NAMES[tensor.dtype]
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a dtype, as the table's column ``dtype`` has it."""
+    return _NAMES[dtype]
 
 
 _NAMES: Final = {

@@ -11,7 +11,7 @@ from torch import nn
 import normlab as nl
 from normlab.errors import RecordingError
 from normlab.recording import Address, Parameter, SitePlan
-from normlab.recording.parameters import measure
+from normlab.recording.parameters import Parameters
 
 Make = Callable[..., nn.Module]
 Value = Callable[..., float]
@@ -92,7 +92,7 @@ class Bare(nn.Module):
 
 
 def sums(model: nn.Module, scale: float = 1.0, rows: tuple[int, int] | None = None) -> Any:
-    return next(iter(measure(model, [Parameter("w", Address(name="w"), "", rows)], scale).values()))
+    return next(iter(Parameters(model, [Parameter("w", Address(name="w"), "", rows)]).measure(scale).values()))
 
 
 CASES = {

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import normlab as nl
 from normlab.recording import Address, Observed, Parameter, Port, Residual, SitePlan
-from normlab.recording.parameters import measure
+from normlab.recording.parameters import Parameters
 
 Value = Callable[..., float]
 
@@ -188,7 +188,7 @@ def test_a_hundred_million_small_entries_have_their_norm() -> None:
     model = nn.Module()
     # The same million a hundred times, without the memory for it.
     model.w = nn.Parameter(entries.expand(100, 10**6))
-    (sums,) = measure(model, [Parameter("w", Address(name="w"), "")], 1.0).values()
+    (sums,) = Parameters(model, [Parameter("w", Address(name="w"), "")]).measure(1.0).values()
     assert sums.entries == 10**8
     assert math.sqrt(sums.squares) == pytest.approx(10 * float(entries.double().norm()), rel=1e-7)
 
