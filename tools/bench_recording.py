@@ -6,7 +6,8 @@
 
 Beside it stands what plain hooks cost that take a sum, a norm and the extremes of every leaf module's
 output and gradient, and nothing else: it tells how dear a call is on this machine. Bare, hooked and
-recorded steps alternate in one process on one thread, so that other load meets all alike.
+recorded steps alternate in one process on one thread, so that other load meets all alike. A recorder stays
+attached for a few steps, as in a training loop; what it costs to make one, and a table, stands beside.
 """
 
 import argparse
@@ -22,8 +23,10 @@ import torch
 from torch import Tensor, nn
 
 import normlab as nl
+from normlab.recording import Recorder
 
 SHAPES = ((12, 384, 6), (24, 128, 4))
+TOGETHER = 4
 Ways = dict[str, Callable[[nn.Module], AbstractContextManager[Any]]]
 
 
@@ -40,36 +43,46 @@ def main() -> None:
         model = nl.build(nl.ModelSpec(depth=depth, width=width, heads=heads, placement=options.placement))
         batch = nl.data.random_batch(batch=4, tokens=128)
         if options.profile:
-            profile(lambda model=model, batch=batch: step(model, batch, nl.record))
-        medians, table = measure(model, batch, ways, options.steps)
-        ratios = ", ".join(f"{way} {seconds / medians['bare']:.3f}" for way, seconds in medians.items())
+            profile(lambda model=model, batch=batch: steps(model, batch, nl.record, 1))
+        medians = measure(model, batch, ways, options.steps)
+        ratios = ", ".join(f"{way} {medians[way] / medians['bare']:.3f}" for way in ways)
         print(
-            f"L={depth} d={width} B=4 n=128 {options.placement}, {medians['bare'] * 1e3:.0f} ms a bare step: "
-            f"{ratios}; table {table * 1e3:.0f} ms"
+            f"L={depth} d={width} B=4 n=128 {options.placement}, {medians['bare'] * 1e3:.0f} ms a bare step: {ratios}; "
+            f"once {medians['once'] * 1e3:.0f} ms, table {medians['table'] * 1e3:.0f} ms"
         )
 
 
-def step(model: Any, batch: tuple[Tensor, Tensor], way: Callable[[nn.Module], AbstractContextManager[Any]]) -> Any:
-    """Run one forward and backward pass, and return what the context gives."""
-    model.zero_grad(set_to_none=True)
+def steps(
+    model: Any, batch: tuple[Tensor, Tensor], way: Callable[[nn.Module], AbstractContextManager[Any]], number: int
+) -> tuple[list[float], float, Any]:
+    """Run steps inside one context: return the seconds of each, those of coming and going, and what it gives."""
+    seconds = []
+    start = time.perf_counter()
     with way(model) as recorder:
-        model.loss(*batch).backward()
-    return recorder
+        for _ in range(number):
+            model.zero_grad(set_to_none=True)
+            begin = time.perf_counter()
+            model.loss(*batch).backward()
+            if isinstance(recorder, Recorder):
+                recorder.step()
+            seconds.append(time.perf_counter() - begin)
+        model.zero_grad(set_to_none=True)
+    return seconds, time.perf_counter() - start - sum(seconds), recorder
 
 
-def measure(model: Any, batch: tuple[Tensor, Tensor], ways: Ways, steps: int) -> tuple[dict[str, float], float]:
-    """Return the median seconds of each kind of step, and of a table."""
-    seconds: dict[str, list[float]] = {way: [] for way in [*ways, "table"]}
-    for _ in range(steps + 2):
+def measure(model: Any, batch: tuple[Tensor, Tensor], ways: Ways, number: int) -> dict[str, float]:
+    """Return the median seconds of each kind of step, of making a recorder and of a table of one step."""
+    seconds: dict[str, list[float]] = {way: [] for way in [*ways, "once", "table"]}
+    for turn in range(-(-number // TOGETHER) + 1):
         for name, way in ways.items():
-            start = time.perf_counter()
-            recorder = step(model, batch, way)
-            seconds[name].append(time.perf_counter() - start)
+            taken, once, recorder = steps(model, batch, way, TOGETHER)
+            if turn:
+                seconds[name] += taken
         start = time.perf_counter()
         recorder.table()
-        seconds["table"].append(time.perf_counter() - start)
-    medians = {name: statistics.median(taken[2:]) for name, taken in seconds.items()}
-    return {name: medians[name] for name in ways}, medians["table"]
+        seconds["table"].append((time.perf_counter() - start) / TOGETHER)
+        seconds["once"].append(once)
+    return {name: statistics.median(taken) for name, taken in seconds.items()}
 
 
 @contextmanager

@@ -37,13 +37,12 @@ class Booking(NamedTuple):
 
 
 class Record:
-    """One reduced tensor, and the bookings that take it once it is turned into sums."""
+    """One reduced tensor: token moments until they are turned into sums, if compiled code did not give these."""
 
-    __slots__ = ("bookings", "moments", "sums")
+    __slots__ = ("moments", "sums")
 
     def __init__(self, moments: Moments | None, sums: Sums | Written | None = None) -> None:
         self.moments: Any = moments
-        self.bookings: list[Booking] = []
         self.sums = sums
 
 
@@ -58,6 +57,7 @@ class Ledger:
         self._totals: dict[Entry, Sums | Written] = {}
         self._loss_scale = loss_scale
         self._marked: dict[Entry, Sums | Written] = {}
+        self._booked: list[tuple[Record, Booking]] = []
         self._waiting: dict[tuple[Any, ...], list[Record]] = {}
         self._count = 0
         self._turn: dict[str, Callable[[Sequence[Any]], list[Sums]]] = {
@@ -86,11 +86,8 @@ class Ledger:
         return self._keep("loss", value.detach().clone())
 
     def book(self, record: Record, booking: Booking) -> None:
-        """Let ``booking`` take ``record``, also if it has been turned into sums already."""
-        if record.sums is None:
-            record.bookings.append(booking)
-        else:
-            self._take(record.sums, booking)
+        """Let ``booking`` take ``record``."""
+        self._booked.append((record, booking))
 
     def add(self, entry: Entry, sums: Sums | Written) -> None:
         """Add ``sums`` to what is booked under ``entry``."""
@@ -103,11 +100,14 @@ class Ledger:
         for (kind, *_), batch in waiting.items():
             for record, sums in zip(batch, self._turn[kind]([record.moments for record in batch]), strict=True):
                 record.sums = sums
-                for booking in record.bookings:
-                    self._take(sums, booking)
                 if kind == "activation":
                     # A pair may still need the numbers of each token; those of sequences have been used.
                     record.moments = record.moments._replace(sequences=())
+        booked, self._booked = self._booked, []
+        for record, (slots, call, dtype, head) in booked:
+            assert record.sums is not None
+            for slot in slots:
+                self.add(Entry(slot, call, dtype, head), record.sums)
 
     def mark(self) -> None:
         """Remember what is in the books, for :meth:`roll_back`."""
@@ -116,7 +116,7 @@ class Ledger:
 
     def roll_back(self) -> None:
         """Take out what came in since the mark."""
-        self._totals, self._waiting, self._count = dict(self._marked), {}, 0
+        self._totals, self._waiting, self._booked, self._count = dict(self._marked), {}, [], 0
 
     @property
     def totals(self) -> dict[Entry, Sums]:
@@ -132,11 +132,6 @@ class Ledger:
     def marked(self) -> bool:
         """Whether anything was in the books at the mark."""
         return bool(self._marked)
-
-    def _take(self, sums: Sums | Written, booking: Booking) -> None:
-        slots, call, dtype, head = booking
-        for slot in slots:
-            self.add(Entry(slot, call, dtype, head), sums)
 
     def _keep(self, kind: str, moments: Moments, like: TokenMoments | None = None) -> Record:
         if self._count >= BATCH:

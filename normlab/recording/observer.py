@@ -110,9 +110,8 @@ class Observer:
             if plan.call is not None and plan.call != call:
                 values.append(None)
                 continue
-            value = source = select(plan.side, plan.path, args, kwargs, result)
-            if port.others:
-                value = self._with_others(source, port)
+            source = select(plan.side, plan.path, args, kwargs, result) if plan.path else result
+            value = self._with_others(source, port) if port.others else source
             values.append(value)
             self._observe(value, source, port, call, again)
         if again:
@@ -148,7 +147,7 @@ class Observer:
         return value
 
     def _observe(self, value: object, source: Any, port: PortWatch, call: int, again: bool) -> None:
-        if not port.planned and not isinstance(value, Tensor):
+        if not isinstance(value, Tensor) and not port.planned:
             value = self._alone(value, port, call, again)
         if problem := self._problem(value, port):
             self.reasons |= {slot: problem for slot in (*port.forward, *port.backward)}
@@ -215,7 +214,7 @@ class Observer:
         booking = Booking(port.forward, port.number(call), dtype_name(x.dtype))
         if port.heads:
             for head, part in by_head(x.detach(), port.heads):
-                self.ledger.book(self._activation(part), booking._replace(head=head))
+                self.ledger.book(self._activation(as_sequences(part)), booking._replace(head=head))
             return
         if found.record is None:
             found.record = self._activation(self._sequences(x, port))
