@@ -71,13 +71,22 @@ def library() -> ctypes.CDLL | None:
     if spec is None or spec.origin is None:
         return None
     try:
-        loaded = ctypes.CDLL(spec.origin)
+        return loaded(spec.origin)
     except OSError:
         return None
+
+
+def loaded(path: str) -> ctypes.CDLL:
+    """Load a compiled ``native.cpp``.
+
+    Raises:
+        OSError: it cannot be loaded.
+    """
+    compiled = ctypes.CDLL(path)
     for name, arguments in _SIGNATURES.items():
-        function = getattr(loaded, name)
+        function = getattr(compiled, name)
         function.argtypes, function.restype = arguments, ctypes.c_int64
-    return loaded
+    return compiled
 
 
 def native_activation(
@@ -90,12 +99,12 @@ def native_activation(
         keep: which tokens count; all unless given.
         wanted: which numbers are of use.
     """
-    if not _taken(x) or (loaded := library()) is None:
+    if not _taken(x) or (compiled := library()) is None:
         return None
     shape = x.shape
     memory = _activation_memory(shape[0] * shape[1])()
     kept = None if keep is None else keep.contiguous()
-    count = loaded.normlab_activation(
+    count = compiled.normlab_activation(
         _DTYPES[x.dtype],
         x.data_ptr(),
         _numbers(shape, x.stride()),
@@ -110,11 +119,11 @@ def native_gradient(
     g: Float[Tensor, "sequence token feature"], keep: Bool[Tensor, "sequence token"] | None
 ) -> Written | None:
     """Return the sums of a gradient, or ``None`` where it needs another way."""
-    if not _taken(g) or (loaded := library()) is None:
+    if not _taken(g) or (compiled := library()) is None:
         return None
     memory = _GRADIENT()
     kept = None if keep is None else keep.contiguous()
-    count = loaded.normlab_gradient(
+    count = compiled.normlab_gradient(
         _DTYPES[g.dtype],
         g.data_ptr(),
         _numbers(g.shape, g.stride()),
@@ -139,11 +148,11 @@ def native_pair(
         keep: which tokens count; all unless given.
     """
     terms = (update, skip) if total is None else (update, skip, total)
-    if not all(_taken(term) and term.dtype == update.dtype for term in terms) or (loaded := library()) is None:
+    if not all(_taken(term) and term.dtype == update.dtype for term in terms) or (compiled := library()) is None:
         return None
     memory = _PAIR()
     kept = None if keep is None else keep.contiguous()
-    count = loaded.normlab_pair(
+    count = compiled.normlab_pair(
         _DTYPES[update.dtype],
         update.data_ptr(),
         skip.data_ptr(),
@@ -159,13 +168,13 @@ def native_squares(tensors: Sequence[Tensor]) -> np.ndarray:
     """Return the sum of squares of each tensor; NaN for one that is not finite or needs another way."""
     found = np.full(len(tensors), np.nan)
     which = [index for index, tensor in enumerate(tensors) if _ready(tensor) and tensor.is_contiguous()]
-    loaded = library()
-    if which and loaded is not None:
+    compiled = library()
+    if which and compiled is not None:
         dtypes = np.array([_DTYPES[tensors[index].dtype] for index in which], np.intc)
         places = np.array([tensors[index].data_ptr() for index in which], np.uint64)
         counts = np.array([tensors[index].numel() for index in which], np.int64)
         sums = np.empty(len(which))
-        loaded.normlab_squares(len(which), *(array.ctypes.data for array in (dtypes, places, counts, sums)))
+        compiled.normlab_squares(len(which), *(array.ctypes.data for array in (dtypes, places, counts, sums)))
         found[which] = np.where(sums < 0, np.nan, sums)
     return found
 

@@ -6,7 +6,7 @@ A plan is data and says nothing about how a model is observed. The zoo's models 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from normlab.vocabulary import SITES
@@ -30,7 +30,9 @@ class Address:
     def gradient(self) -> "Address | None":
         """Return the address of the gradient at the same tensor, if that is a site."""
         site = f"{self.site}_grad"
-        return replace(self, site=site) if site in SITES else None
+        if site not in SITES:
+            return None
+        return Address(self.stack, self.layer, self.sublayer, site, self.head, self.name)
 
 
 @dataclass(frozen=True)

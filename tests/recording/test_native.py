@@ -1,16 +1,21 @@
 """Compiled sums of tensors against float64 definitions, to the last digits that the order of additions leaves."""
 
+import subprocess
+import sysconfig
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from normlab.recording import native
 from normlab.recording.native import Written, native_activation, native_gradient, native_pair, native_squares
 from normlab.recording.sums import COLUMNS
 from normlab.recording.tokens import Wanted
 
 pytestmark = pytest.mark.needs("native")
-#: The library has a path of its own for whole runs of 32 features, whole vectors of 8, and what is left.
+#: The library has paths of its own for eight tokens and for one, for whole vectors of 8 features and for what is left.
 WIDTHS = (1, 2, 7, 8, 9, 31, 32, 33, 40, 63, 64, 100, 128)
 
 
@@ -51,18 +56,18 @@ def agree(found: dict[str, float], expected: dict[str, float], size: float) -> N
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_length_of_a_row(width: int, dtype: torch.dtype) -> None:
-    x = (3 * draw(2, 5, width) + 1).to(dtype)
+    x = (3 * draw(2, 13, width) + 1).to(dtype)
     agree(named(native_activation(x, None, Wanted())), activation_by_definition(x), 1000.0)
     squares = x.double().square().sum((1, 2))
     coherent = float(x.double().sum(1).square().sum())
-    expected = {"squares": float(squares.sum()), "coherent": coherent, "spread": 5 * float(squares.sum())}
+    expected = {"squares": float(squares.sum()), "coherent": coherent, "spread": 13 * float(squares.sum())}
     agree(named(native_gradient(x, None)), expected, 1000.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_length_of_a_pair(width: int, dtype: torch.dtype) -> None:
-    u, s = draw(2, 5, width).to(dtype), 3 * draw(2, 5, width, seed=1).to(dtype)
+    u, s = draw(2, 13, width).to(dtype), 3 * draw(2, 13, width, seed=1).to(dtype)
     total, (one, two) = u + s, (u.double(), s.double())
     product = (one * two).mean(-1)
     expected = {
@@ -71,7 +76,7 @@ def test_every_length_of_a_pair(width: int, dtype: torch.dtype) -> None:
         "product": float(product.sum()),
         "covariance": float((product - one.mean(-1) * two.mean(-1)).sum()),
         "lost": float((total.double() - (one + two)).square().mean(-1).sum()),
-        "summed": 10.0,
+        "summed": 26.0,
     }
     agree(named(native_pair(u, s, total, None)), expected, 1.0)
     assert named(native_pair(u, s, None, None))["summed"] == 0
@@ -138,3 +143,25 @@ def test_the_largest_and_smallest_numbers_keep_their_digits() -> None:
         x = (scale * torch.tanh(draw(2, 4, 48))).contiguous()
         assert named(native_gradient(x, None))["squares"] == pytest.approx(float(x.double().square().sum()), rel=1e-13)
         agree(named(native_activation(x, None, Wanted())), {"kurtosis": activation_by_definition(x)["kurtosis"]}, 1.0)
+
+
+@pytest.mark.needs("compiler")
+def test_the_same_bits_with_the_smallest_instruction_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(native.__file__).with_name("native.cpp")
+    flags = ["-O1", "-DONE_ISA", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi"]
+    python = f"-I{sysconfig.get_path('include')}"
+    subprocess.run(["g++", *flags, python, str(source), "-o", str(tmp_path / "plain.so")], check=True)
+
+    def bits() -> list[bytes]:
+        found = []
+        for width in (7, 8, 100, 384):
+            x, y, keep = draw(3, 21, width), draw(3, 21, width, seed=1), draw(3, 21, 1, seed=2)[..., 0] > 0
+            for one in (native_activation(x, keep, Wanted()), native_gradient(x, None), native_pair(x, y, x + y, keep)):
+                assert one is not None
+                found.append(one.sums().values.tobytes())
+        return [*found, native_squares([draw(40_001)]).tobytes()]
+
+    usual = bits()
+    plain = native.loaded(str(tmp_path / "plain.so"))
+    monkeypatch.setattr(native, "library", lambda: plain)
+    assert bits() == usual
