@@ -1,11 +1,11 @@
 """What is known of a tensor that was seen, and the hook that reduces its gradient."""
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from normlab.recording.ledger import Booking, Record
+from normlab.recording.ledger import Record
 from normlab.recording.tensors import Seen, arranged, by_head, quiet
 from normlab.recording.watches import PortWatch
 
@@ -39,7 +39,7 @@ class Awaiting:
     """A hook that reduces the gradient of one tensor, and holds no tensor itself.
 
     Attributes:
-        bookings: which slots take the gradient.
+        bookings: which slots take the gradient, in turn with the call's number and the dtype of the tensor.
     """
 
     __slots__ = ("observer", "ledger", "keep", "heads", "layout", "tokens", "bookings", "fired")
@@ -47,7 +47,7 @@ class Awaiting:
     def __init__(self, observer: "Observer", port: PortWatch) -> None:
         self.observer, self.ledger, self.keep, self.heads = observer, observer.ledger, observer.mask, port.heads
         self.layout, self.tokens = port.port.layout, observer.tokens
-        self.bookings: list[Booking] = []
+        self.bookings: list[Any] = []
         self.fired = False
 
     def __call__(self, gradient: Tensor) -> None:
@@ -56,7 +56,7 @@ class Awaiting:
         if ledger is None or ledger is not observer.ledger:
             return
         if self.fired:
-            observer.reasons |= {slot: SEVERAL_BACKWARD for booking in self.bookings for slot in booking.slots}
+            observer.reasons |= {slot: SEVERAL_BACKWARD for slots in self.bookings[::3] for slot in slots}
         self.fired = True
         if self.heads or self.layout != "sequences first":
             with quiet():
@@ -65,8 +65,9 @@ class Awaiting:
             parts = [(None, gradient)]
         for head, part in parts:
             record = observer.reduced_gradient(part, self.keep)
-            for booking in self.bookings:
-                ledger.book(record, booking if head is None else booking._replace(head=head))
+            every = iter(self.bookings)
+            for slots, call, dtype in zip(every, every, every, strict=True):
+                ledger.book(record, slots, call, dtype, head)
 
     def through_base(self, shape: torch.Size, gradient: Tensor) -> None:
         """Reduce the gradient of the tensor that the awaited one is a view of, if its own did not come."""

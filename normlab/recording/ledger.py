@@ -23,27 +23,31 @@ class Entry(NamedTuple):
 
     slot: int
     call: int
-    dtype: str
+    dtype: torch.dtype
     head: int | None
 
 
-class Booking(NamedTuple):
-    """Several slots that take the same tensor."""
+class Waiting:
+    """One tensor whose token moments are to be turned into sums."""
 
-    slots: Sequence[int]
-    call: int
-    dtype: str
-    head: int | None = None
+    __slots__ = ("moments", "_sums")
 
-
-class Record:
-    """One reduced tensor: token moments until they are turned into sums, if compiled code did not give these."""
-
-    __slots__ = ("moments", "sums")
-
-    def __init__(self, moments: Moments | None, sums: Sums | Written | None = None) -> None:
+    def __init__(self, moments: Moments | None, sums: Sums | None = None) -> None:
         self.moments: Any = moments
-        self.sums = sums
+        self._sums = sums
+
+    def turn(self, sums: Sums) -> None:
+        """Take what the moments were turned into."""
+        self._sums = sums
+
+    def sums(self) -> Sums:
+        """Return the sums, once they are there."""
+        assert self._sums is not None
+        return self._sums
+
+
+#: One reduced tensor.
+Record: TypeAlias = Waiting | Written
 
 
 class Ledger:
@@ -51,14 +55,17 @@ class Ledger:
 
     Args:
         loss_scale: what gradients are divided by.
+
+    Attributes:
+        totals: the sums by entry, without those of what still waits.
     """
 
     def __init__(self, loss_scale: float) -> None:
-        self._totals: dict[Entry, Sums | Written] = {}
+        self.totals: dict[Entry, Sums] = {}
         self._loss_scale = loss_scale
-        self._marked: dict[Entry, Sums | Written] = {}
-        self._booked: list[tuple[Record, Booking]] = []
-        self._waiting: dict[tuple[Any, ...], list[Record]] = {}
+        self._marked: dict[Entry, Sums] = {}
+        self._booked: list[Any] = []
+        self._waiting: dict[tuple[Any, ...], list[Waiting]] = {}
         self._count = 0
         self._turn: dict[str, Callable[[Sequence[Any]], list[Sums]]] = {
             "activation": activation_sums,
@@ -69,81 +76,79 @@ class Ledger:
 
     def activation(self, moments: Written | TokenMoments) -> Record:
         """Take in an activation."""
-        return Record(None, moments) if isinstance(moments, Written) else self._keep("activation", moments, moments)
+        return moments if isinstance(moments, Written) else self._keep("activation", moments, moments)
 
     def gradient(self, moments: Written | TokenMoments) -> Record:
         """Take in a gradient."""
         if isinstance(moments, TokenMoments):
             return self._keep("gradient", moments, moments)
-        return Record(None, moments if self._loss_scale == 1 else unscaled(moments.sums(), self._loss_scale))
+        return moments if self._loss_scale == 1 else Waiting(None, unscaled(moments.sums(), self._loss_scale))
 
     def pair(self, moments: Written | PairMoments) -> Record:
         """Take in a residual sum."""
-        return Record(None, moments) if isinstance(moments, Written) else self._keep("pair", moments, moments.update)
+        return moments if isinstance(moments, Written) else self._keep("pair", moments, moments.update)
 
     def loss(self, value: Tensor) -> Record:
         """Take in the value of a loss."""
         return self._keep("loss", value.detach().clone())
 
-    def book(self, record: Record, booking: Booking) -> None:
-        """Let ``booking`` take ``record``."""
-        self._booked.append((record, booking))
+    def book(
+        self, record: Record, slots: Sequence[int], call: int, dtype: torch.dtype, head: int | None = None
+    ) -> None:
+        """Let several slots take ``record``."""
+        # Flat, since the fewer objects a step leaves, the less the garbage collector has to look through.
+        self._booked += record, slots, call, dtype, head
 
-    def add(self, entry: Entry, sums: Sums | Written) -> None:
+    def add(self, entry: Entry, sums: Sums) -> None:
         """Add ``sums`` to what is booked under ``entry``."""
-        present = self._totals.get(entry)
-        self._totals[entry] = sums if present is None else _sums(present) + _sums(sums)
+        present = self.totals.get(entry)
+        self.totals[entry] = sums if present is None else present + sums
 
     def settle(self) -> None:
         """Turn everything that waits into sums."""
+        self._turn_all()
+        every = iter(self._booked)
+        for record, slots, call, dtype, head in zip(every, every, every, every, every, strict=True):
+            sums = record.sums()
+            for slot in slots:
+                self.add(Entry(slot, call, dtype, head), sums)
+        self._booked = []
+
+    def _turn_all(self) -> None:
         waiting, self._waiting, self._count = self._waiting, {}, 0
         for (kind, *_), batch in waiting.items():
-            for record, sums in zip(batch, self._turn[kind]([record.moments for record in batch]), strict=True):
-                record.sums = sums
+            for one, sums in zip(batch, self._turn[kind]([one.moments for one in batch]), strict=True):
+                one.turn(sums)
                 if kind == "activation":
                     # A pair may still need the numbers of each token; those of sequences have been used.
-                    record.moments = record.moments._replace(sequences=())
-        booked, self._booked = self._booked, []
-        for record, (slots, call, dtype, head) in booked:
-            assert record.sums is not None
-            for slot in slots:
-                self.add(Entry(slot, call, dtype, head), record.sums)
+                    one.moments = one.moments._replace(sequences=())
 
     def mark(self) -> None:
         """Remember what is in the books, for :meth:`roll_back`."""
         self.settle()
-        self._marked = dict(self._totals)
+        self._marked = dict(self.totals)
 
     def roll_back(self) -> None:
         """Take out what came in since the mark."""
-        self._totals, self._waiting, self._booked, self._count = dict(self._marked), {}, [], 0
-
-    @property
-    def totals(self) -> dict[Entry, Sums]:
-        """The sums of every entry, without what still waits."""
-        return {entry: _sums(sums) for entry, sums in self._totals.items()}
+        self.totals, self._waiting, self._booked, self._count = dict(self._marked), {}, [], 0
 
     @property
     def booked(self) -> set[int]:
         """The slots that something was booked under."""
-        return {entry.slot for entry in self._totals}
+        return {entry.slot for entry in self.totals}
 
     @property
     def marked(self) -> bool:
         """Whether anything was in the books at the mark."""
         return bool(self._marked)
 
-    def _keep(self, kind: str, moments: Moments, like: TokenMoments | None = None) -> Record:
+    def _keep(self, kind: str, moments: Moments, like: TokenMoments | None = None) -> Waiting:
         if self._count >= BATCH:
-            self.settle()
-        record = Record(moments)
-        self._waiting.setdefault((kind, *(_shape(like) if like else ())), []).append(record)
+            self._turn_all()
+        one = Waiting(moments)
+        self._waiting.setdefault((kind, *(_shape(like) if like else ())), []).append(one)
         self._count += 1
-        return record
-
-
-def _sums(sums: Sums | Written) -> Sums:
-    return sums.sums() if isinstance(sums, Written) else sums
+        return one
 
 
 def _shape(moments: TokenMoments) -> tuple[Any, ...]:

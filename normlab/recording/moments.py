@@ -8,14 +8,17 @@ from torch import Tensor
 
 from normlab.recording.careful import careful_activation, careful_gradient, careful_pair
 from normlab.recording.fast import comparable, fast_activation, fast_gradient, fast_pair
-from normlab.recording.native import Written, native_activation, native_gradient, native_pair
+from normlab.recording.native import Memory, Written, native_activation, native_gradient, native_pair
 from normlab.recording.on_device import device_activation, device_gradient, device_pair
 from normlab.recording.tensors import quiet
 from normlab.recording.tokens import PairMoments, TokenMoments, Wanted
 
 
 def activation_moments(
-    x: Float[Tensor, "sequence token feature"], keep: Bool[Tensor, "sequence token"] | None, wanted: Wanted
+    x: Float[Tensor, "sequence token feature"],
+    keep: Bool[Tensor, "sequence token"] | None,
+    wanted: Wanted,
+    memory: Memory,
 ) -> Written | TokenMoments:
     """Return the sums of an activation, or the centred moments of every token.
 
@@ -23,8 +26,9 @@ def activation_moments(
         x: the tensor, of any floating-point dtype and any strides.
         keep: which tokens count; all unless given.
         wanted: which numbers to compute.
+        memory: where compiled code writes them.
     """
-    written = native_activation(x, keep, wanted)
+    written = native_activation(x, keep, wanted, memory)
     if written is not None:
         return written
     with quiet():
@@ -32,7 +36,10 @@ def activation_moments(
 
 
 def gradient_moments(
-    g: Float[Tensor, "sequence token feature"], keep: Bool[Tensor, "sequence token"] | None, wanted: Wanted
+    g: Float[Tensor, "sequence token feature"],
+    keep: Bool[Tensor, "sequence token"] | None,
+    wanted: Wanted,
+    memory: Memory,
 ) -> Written | TokenMoments:
     """Return the sums of a gradient, or the norm of every token and the sums over sequences.
 
@@ -40,8 +47,9 @@ def gradient_moments(
         g: the tensor, of any floating-point dtype and any strides.
         keep: which tokens count; all unless given.
         wanted: which numbers to compute.
+        memory: where compiled code writes them.
     """
-    written = native_gradient(g, keep)
+    written = native_gradient(g, keep, memory)
     if written is not None:
         return written
     with quiet():
@@ -57,6 +65,7 @@ def pair_moments(
     keep: Bool[Tensor, "sequence token"] | None,
     known: tuple[TokenMoments | None, TokenMoments | None],
     wanted: Wanted,
+    memory: Memory,
 ) -> Written | PairMoments:
     """Return the sums of a residual sum, or what its tokens contribute.
 
@@ -67,8 +76,9 @@ def pair_moments(
         keep: which tokens count; all unless given.
         known: moments of update and skip, if they have been computed.
         wanted: which numbers to compute.
+        memory: where compiled code writes them.
     """
-    written = native_pair(update, skip, total, keep)
+    written = native_pair(update, skip, total, keep, memory)
     if written is not None:
         return written
     with quiet():

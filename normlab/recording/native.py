@@ -31,16 +31,58 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 }
 
 
+class Memory:
+    """Memory that the library writes numbers into, one tensor's after the other's.
+
+    It is used again for the next step, so that a training loop finds it in the caches.
+    """
+
+    __slots__ = ("_blocks", "_block", "_address", "_number", "_used")
+
+    def __init__(self) -> None:
+        self._blocks: list[np.ndarray] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Let everything be written over."""
+        self._number, self._used, self._address = -1, 0, 0
+        self._block = np.empty(0)
+
+    def room(self, length: int) -> int:
+        """Return the address of ``length`` numbers that are free, and keep it until :meth:`taken`."""
+        if self._used + length > self._block.size:
+            self._turn(length)
+        return self._address + 8 * self._used
+
+    def taken(self, length: int) -> np.ndarray:
+        """Return the numbers at the last address, which are no longer free."""
+        self._used += length
+        return self._block[self._used - length : self._used]
+
+    def _turn(self, length: int) -> None:
+        self._number += 1
+        if self._number == len(self._blocks):
+            self._blocks.append(np.empty(max(length, _BLOCK)))
+        elif self._blocks[self._number].size < length:
+            self._blocks[self._number] = np.empty(length)
+        self._block, self._used = self._blocks[self._number], 0
+        self._address = self._block.ctypes.data
+
+
 class Written:
     """What the library wrote about a tensor, before anybody looks at it.
 
     Numbers are taken out of the memory later, all at once: while a model runs this would cost as much as the sums.
+
+    Attributes:
+        moments: there are none.
     """
 
-    __slots__ = ("_kind", "_memory", "_tokens", "_sums")
+    __slots__ = ("_kind", "_numbers", "_tokens", "_sums")
+    moments = None
 
-    def __init__(self, kind: Kind, memory: Any, tokens: int) -> None:
-        self._kind, self._memory, self._tokens = kind, memory, tokens
+    def __init__(self, kind: Kind, numbers: np.ndarray, tokens: int) -> None:
+        self._kind, self._numbers, self._tokens = kind, numbers, tokens
         self._sums: Sums | None = None
         if tokens > KEPT and kind == "activation":
             # A histogram takes less memory.
@@ -49,7 +91,7 @@ class Written:
     def sums(self) -> Sums:
         """Return it as sums."""
         if self._sums is None:
-            self._sums, self._memory = _read(self._kind, np.frombuffer(self._memory, np.float64), self._tokens), None
+            self._sums = _read(self._kind, self._numbers, self._tokens)
         return self._sums
 
 
@@ -90,7 +132,10 @@ def loaded(path: str) -> ctypes.CDLL:
 
 
 def native_activation(
-    x: Float[Tensor, "sequence token feature"], keep: Bool[Tensor, "sequence token"] | None, wanted: Wanted
+    x: Float[Tensor, "sequence token feature"],
+    keep: Bool[Tensor, "sequence token"] | None,
+    wanted: Wanted,
+    memory: Memory,
 ) -> Written | None:
     """Return the sums of an activation, or ``None`` where it needs another way.
 
@@ -98,11 +143,12 @@ def native_activation(
         x: the tensor, of any strides.
         keep: which tokens count; all unless given.
         wanted: which numbers are of use.
+        memory: where they are written.
     """
     if not _taken(x) or (compiled := library()) is None:
         return None
     shape = x.shape
-    memory = _activation_memory(shape[0] * shape[1])()
+    length = _ACTIVATION + (shape[0] * shape[1] + 1) // 2
     kept = None if keep is None else keep.contiguous()
     count = compiled.normlab_activation(
         _DTYPES[x.dtype],
@@ -110,27 +156,26 @@ def native_activation(
         _numbers(shape, x.stride()),
         None if kept is None else kept.data_ptr(),
         wanted.total or wanted.direction,
-        memory,
+        memory.room(length),
     )
-    return Written("activation", memory, count) if count >= 0 else None
+    return Written("activation", memory.taken(length), count) if count >= 0 else None
 
 
 def native_gradient(
-    g: Float[Tensor, "sequence token feature"], keep: Bool[Tensor, "sequence token"] | None
+    g: Float[Tensor, "sequence token feature"], keep: Bool[Tensor, "sequence token"] | None, memory: Memory
 ) -> Written | None:
     """Return the sums of a gradient, or ``None`` where it needs another way."""
     if not _taken(g) or (compiled := library()) is None:
         return None
-    memory = _GRADIENT()
     kept = None if keep is None else keep.contiguous()
     count = compiled.normlab_gradient(
         _DTYPES[g.dtype],
         g.data_ptr(),
         _numbers(g.shape, g.stride()),
         None if kept is None else kept.data_ptr(),
-        memory,
+        memory.room(_GRADIENT),
     )
-    return Written("gradient", memory, count) if count >= 0 else None
+    return Written("gradient", memory.taken(_GRADIENT), count) if count >= 0 else None
 
 
 def native_pair(
@@ -138,6 +183,7 @@ def native_pair(
     skip: Float[Tensor, "sequence token feature"],
     total: Float[Tensor, "sequence token feature"] | None,
     keep: Bool[Tensor, "sequence token"] | None,
+    memory: Memory,
 ) -> Written | None:
     """Return the sums of a residual sum, or ``None`` where it needs another way.
 
@@ -146,11 +192,11 @@ def native_pair(
         skip: s, what it is added to.
         total: the sum as it was stored, where there is one.
         keep: which tokens count; all unless given.
+        memory: where they are written.
     """
     terms = (update, skip) if total is None else (update, skip, total)
     if not all(_taken(term) and term.dtype == update.dtype for term in terms) or (compiled := library()) is None:
         return None
-    memory = _PAIR()
     kept = None if keep is None else keep.contiguous()
     count = compiled.normlab_pair(
         _DTYPES[update.dtype],
@@ -159,9 +205,9 @@ def native_pair(
         None if total is None else total.data_ptr(),
         _numbers(update.shape, *(term.stride() for term in terms)),
         None if kept is None else kept.data_ptr(),
-        memory,
+        memory.room(_PAIR),
     )
-    return Written("pair", memory, count) if count >= 0 else None
+    return Written("pair", memory.taken(_PAIR), count) if count >= 0 else None
 
 
 def native_squares(tensors: Sequence[Tensor]) -> np.ndarray:
@@ -202,11 +248,10 @@ def _numbers(shape: torch.Size, *strides: tuple[int, ...]) -> Any:
     return (ctypes.c_int64 * len(numbers))(*numbers)
 
 
-@lru_cache(maxsize=256)
-def _activation_memory(tokens: int) -> Any:
-    return ctypes.c_double * (len(COLUMNS["activation"]) + 1 + (tokens + 1) // 2)
-
-
 _PLAIN: Final = (Tensor, torch.nn.Parameter)
-_GRADIENT: Final = ctypes.c_double * (len(COLUMNS["gradient"]) + 1)
-_PAIR: Final = ctypes.c_double * len(COLUMNS["pair"])
+#: How many numbers the library writes of each kind; of an activation, without those of its tokens.
+_ACTIVATION: Final = len(COLUMNS["activation"]) + 1
+_GRADIENT: Final = len(COLUMNS["gradient"]) + 1
+_PAIR: Final = len(COLUMNS["pair"])
+#: Numbers in a block of memory.
+_BLOCK: Final = 8192

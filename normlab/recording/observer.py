@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from normlab.errors import RecordingError
 from normlab.recording.awaiting import Awaiting, Found, Kept
 from normlab.recording.fast import exact_products
-from normlab.recording.ledger import Booking, Entry, Ledger, Record
+from normlab.recording.ledger import Entry, Ledger, Record
 from normlab.recording.moments import activation_moments, gradient_moments, pair_moments
-from normlab.recording.native import library
+from normlab.recording.native import Memory, library
 from normlab.recording.scores import scores_sums
-from normlab.recording.tensors import Seen, arranged, by_head, dtype_name, quiet, recomputing, select, tensors_in
+from normlab.recording.tensors import Seen, arranged, by_head, quiet, recomputing, select, tensors_in
 from normlab.recording.tokens import Wanted, as_sequences
 from normlab.recording.watches import Pair, PortWatch, Watch, Watches
 
@@ -40,7 +40,8 @@ class Observer:
         self.ran: set[int] = set()
         self.tokens: tuple[int, int] = (0, 0)
         self._calls: dict[int, int] = {}
-        self._awaited: set[tuple[PortWatch, int]] = set()
+        self._memory = Memory()
+        self._awaited: set[PortWatch] = set()
         self._failed = False
         self._found: dict[int, Found] = {}
         self._remembered: dict[PortWatch, Kept] = {}
@@ -82,6 +83,8 @@ class Observer:
             self.wanted = replace(self.wanted, products=library() is None and exact_products())
         self._awaited = set()
         self._calls, self._found, self._remembered, self._last_gradient = {}, {}, {}, None
+        # Nobody holds a record any more.
+        self._memory.clear()
         # Handles of graphs that are gone need no removal.
         self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
 
@@ -133,7 +136,7 @@ class Observer:
         if gradient.dim() != 3:
             with quiet():
                 sequences = as_sequences(gradient)
-        record = self.ledger.gradient(gradient_moments(sequences, keep, self.wanted))
+        record = self.ledger.gradient(gradient_moments(sequences, keep, self.wanted, self._memory))
         self._last_gradient = Seen(gradient), record, keep
         return record
 
@@ -178,10 +181,11 @@ class Observer:
             self.reasons |= {slot: "no gradient required" for slot in port.backward if slot not in self.reasons}
             return
         # A block's input was there before it ran, so its gradient is awaited already when the block is repeated.
-        if again and (port, call) in self._awaited:
+        # Only first calls are.
+        if again and port in self._awaited:
             return
-        if not again:
-            self._awaited.add((port, call))
+        if not again and call == 0:
+            self._awaited.add(port)
         if found.awaiting is None:
             found.awaiting = Awaiting(self, port)
             self._handles.append(source.register_hook(found.awaiting))
@@ -189,7 +193,7 @@ class Observer:
             if base is not None and base.requires_grad and base.numel() == source.numel() and base.is_contiguous():
                 # An in-place change of a view takes its hooks out of the graph; those of its base stay.
                 self._handles.append(base.register_hook(partial(found.awaiting.through_base, source.shape)))
-        found.awaiting.bookings.append(Booking(port.backward, port.number(call), dtype_name(source.dtype)))
+        found.awaiting.bookings += port.backward, port.number(call), source.dtype
 
     def _problem(self, value: object, port: PortWatch) -> str:
         """Say why ``value`` cannot be reduced, or nothing."""
@@ -211,29 +215,30 @@ class Observer:
 
     def _reduce(self, x: Tensor, port: PortWatch, found: Found, call: int) -> None:
         assert self.ledger is not None
-        booking = Booking(port.forward, port.number(call), dtype_name(x.dtype))
+        number = port.number(call)
         if port.heads:
             for head, part in by_head(x.detach(), port.heads):
-                self.ledger.book(self._activation(as_sequences(part)), booking._replace(head=head))
+                self.ledger.book(self._activation(as_sequences(part)), port.forward, number, x.dtype, head)
             return
         if found.record is None:
             found.record = self._activation(self._sequences(x, port))
-        self.ledger.book(found.record, booking)
+        if port.forward:
+            self.ledger.book(found.record, port.forward, number, x.dtype)
 
     def _activation(self, x: Tensor) -> Record:
         assert self.ledger is not None
-        return self.ledger.activation(activation_moments(x, self.mask, self.wanted))
+        return self.ledger.activation(activation_moments(x, self.mask, self.wanted, self._memory))
 
     def _relate(self, watch: Watch, call: int, ran: tuple[Any, Any, Any]) -> None:
         assert self.ledger is not None
         for slot, scores in watch.scores:
             query, key = (select(port.side, port.path, *ran) for port in (scores.query, scores.key))
             for head, sums in enumerate(scores_sums(query, key, scores, self.mask)):
-                self.ledger.add(Entry(slot, call, dtype_name(query.dtype), head), sums)
+                self.ledger.add(Entry(slot, call, query.dtype, head), sums)
         if watch.loss is not None:
             slot, port = watch.loss
             value = select(port.side, port.path, *ran)
-            self.ledger.book(self.ledger.loss(value), Booking((slot,), 0, dtype_name(value.dtype)))
+            self.ledger.book(self.ledger.loss(value), (slot,), 0, value.dtype)
 
     def _compare(self, pair: Pair, values: list[Any], call: int) -> str:
         """Compare update and skip, and say why that cannot be done."""
@@ -252,9 +257,9 @@ class Observer:
         stored = None if pair.residual.total is None else self._sequences(total, pair.last)
         if not terms[0].shape == terms[1].shape or (stored is not None and stored.shape != terms[0].shape):
             return "update, skip and sum differ in shape"
-        moments = pair_moments(*terms, stored, self.mask, (one.moments, two.moments), self.wanted)
+        moments = pair_moments(*terms, stored, self.mask, (one.moments, two.moments), self.wanted, self._memory)
         number = call if pair.last.port.call is None else 0
-        self.ledger.book(self.ledger.pair(moments), Booking((pair.slot,), number, dtype_name(update.dtype)))
+        self.ledger.book(self.ledger.pair(moments), (pair.slot,), number, update.dtype)
         return ""
 
     def _recalled(self, port: PortWatch) -> Tensor | None:

@@ -80,7 +80,7 @@ class Parameters:
 
     def __init__(self, model: nn.Module, parameters: Sequence[Parameter]) -> None:
         owners = [(path, module._parameters) for path, module in model.named_modules(remove_duplicate=False)]
-        places = {f"{path}.{key}" if path else key: (owner, key) for path, owner in owners for key in owner}
+        places = {f"{path}.{key}" if path else key: (owner, key) for path, owner in owners for key in owner.keys()}
         for parameter in parameters:
             if parameter.name not in places:
                 raise RecordingError(
@@ -90,13 +90,13 @@ class Parameters:
         self._planned = parameters
         self._places = [places[parameter.name] for parameter in parameters]
         self._all = {(id(owner), key): (name, owner, key) for name, (owner, key) in places.items()}.values()
-        self._groups: list[tuple[Address, str]] = []
         numbers: dict[tuple[Address, str], int] = {}
         self._members: list[list[int]] = []
         for parameter in parameters:
             groups = [(parameter.address, role) for role in ((parameter.role, "all") if parameter.role else ("",))]
             self._members.append([numbers.setdefault(group, len(numbers)) for group in groups])
         self._groups = list(numbers)
+        self._roles: dict[tuple[int, torch.dtype], Role] = {}
 
     def tensors(self) -> list[Tensor]:
         """Return the plan's parameters as they are now."""
@@ -142,7 +142,13 @@ class Parameters:
                     one = one._replace(without=(phrase,))
                 key = group, tensor.dtype
                 sums[key] = sums[key] + one if key in sums else one
-        return {Role(*self._groups[group], dtype_name(dtype)): one for (group, dtype), one in sums.items()}
+        return {self._role(*key): one for key, one in sums.items()}
+
+    def _role(self, group: int, dtype: torch.dtype) -> Role:
+        """Return what a group is called outside; the same object after every step."""
+        if (group, dtype) not in self._roles:
+            self._roles[group, dtype] = Role(*self._groups[group], dtype_name(dtype))
+        return self._roles[group, dtype]
 
 
 def _role_sums(size: "Size", gradient: "Size | None", loss_scale: float) -> RoleSums:

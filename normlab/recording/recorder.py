@@ -15,10 +15,10 @@ from normlab.recording.attachment import Attachment, Calls
 from normlab.recording.awaiting import SEVERAL_BACKWARD
 from normlab.recording.compiled import through_wrappers, uncompiled
 from normlab.recording.coverage import coverage_of, missing_of, unobserved
-from normlab.recording.ledger import Ledger
+from normlab.recording.ledger import Entry, Ledger
 from normlab.recording.observer import Observer
 from normlab.recording.parameters import Parameters
-from normlab.recording.plan import Address, SitePlan
+from normlab.recording.plan import SitePlan
 from normlab.recording.planning import plan_of
 from normlab.recording.refusals import (
     check_arguments,
@@ -31,7 +31,7 @@ from normlab.recording.refusals import (
 from normlab.recording.rows import table_of
 from normlab.recording.selection import select
 from normlab.recording.state import Expected, SiteKey, State, StepState
-from normlab.recording.tensors import recomputing, version
+from normlab.recording.tensors import dtype_name, recomputing, version
 from normlab.recording.watches import Watches
 
 
@@ -109,6 +109,7 @@ class Recorder:
         self._model, self._loss_scale, self._every, self._strict = model, loss_scale, every, strict
         self._step, self._stepped, self._used, self._fresh = 0, False, False, True
         self._steps: dict[int, StepState] = {}
+        self._keys: dict[Entry, SiteKey] = {}
         self._anything, self._ran, self._graph, self._warned = False, False, False, False
         self._parameters = Parameters(model, self.plan.parameters)
         self._versions: list[int] = []
@@ -235,15 +236,8 @@ class Recorder:
         """Return the current step's state."""
         observer = self._observer
         ledger = observer.settle()
-        slots = self._watches.slots
         spoilt = {slot for slot, reason in observer.reasons.items() if reason == SEVERAL_BACKWARD}
-        sums = {
-            SiteKey(
-                _with_head(slots[entry.slot].address, entry.head), entry.call, entry.dtype, slots[entry.slot].kind
-            ): one
-            for entry, one in ledger.totals.items()
-            if entry.slot not in spoilt
-        }
+        sums = {self._key(entry): one for entry, one in ledger.totals.items() if entry.slot not in spoilt}
         return StepState(
             sums,
             missing_of(self._watches, observer),
@@ -251,6 +245,11 @@ class Recorder:
             self._parameters.measure(self._loss_scale),
         )
 
-
-def _with_head(address: Address, head: int | None) -> Address:
-    return address if head is None else replace(address, head=head)
+    def _key(self, entry: Entry) -> SiteKey:
+        """Return what an entry is called outside; the same object in every step."""
+        key = self._keys.get(entry)
+        if key is None:
+            slot = self._watches.slots[entry.slot]
+            address = slot.address if entry.head is None else replace(slot.address, head=entry.head)
+            key = self._keys[entry] = SiteKey(address, entry.call, dtype_name(entry.dtype), slot.kind)
+        return key

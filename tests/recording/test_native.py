@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from normlab.recording import native
-from normlab.recording.native import Written, native_activation, native_gradient, native_pair, native_squares
+from normlab.recording.native import Memory, Written, native_activation, native_gradient, native_pair, native_squares
 from normlab.recording.sums import COLUMNS
 from normlab.recording.tokens import Wanted
 
@@ -21,6 +21,18 @@ WIDTHS = (1, 2, 7, 8, 9, 31, 32, 33, 40, 63, 64, 100, 128)
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def activation_of(x: Tensor, keep: Tensor | None) -> Written | None:
+    return native_activation(x, keep, Wanted(), Memory())
+
+
+def gradient_of(x: Tensor, keep: Tensor | None) -> Written | None:
+    return native_gradient(x, keep, Memory())
+
+
+def pair_of(u: Tensor, s: Tensor, total: Tensor | None, keep: Tensor | None) -> Written | None:
+    return native_pair(u, s, total, keep, Memory())
 
 
 def named(written: Written | None) -> dict[str, float]:
@@ -57,11 +69,11 @@ def agree(found: dict[str, float], expected: dict[str, float], size: float) -> N
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_length_of_a_row(width: int, dtype: torch.dtype) -> None:
     x = (3 * draw(2, 13, width) + 1).to(dtype)
-    agree(named(native_activation(x, None, Wanted())), activation_by_definition(x), 1000.0)
+    agree(named(activation_of(x, None)), activation_by_definition(x), 1000.0)
     squares = x.double().square().sum((1, 2))
     coherent = float(x.double().sum(1).square().sum())
     expected = {"squares": float(squares.sum()), "coherent": coherent, "spread": 13 * float(squares.sum())}
-    agree(named(native_gradient(x, None)), expected, 1000.0)
+    agree(named(gradient_of(x, None)), expected, 1000.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -78,55 +90,55 @@ def test_every_length_of_a_pair(width: int, dtype: torch.dtype) -> None:
         "lost": float((total.double() - (one + two)).square().mean(-1).sum()),
         "summed": 26.0,
     }
-    agree(named(native_pair(u, s, total, None)), expected, 1.0)
-    assert named(native_pair(u, s, None, None))["summed"] == 0
+    agree(named(pair_of(u, s, total, None)), expected, 1.0)
+    assert named(pair_of(u, s, None, None))["summed"] == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_every_number_of_16_bits(dtype: torch.dtype) -> None:
     x = torch.arange(2**16).to(torch.int32).to(torch.int16).view(dtype)
     x = x[x.isfinite() & ((x == 0) | (x.float().abs() >= 2.0**-126))]
-    sums = native_activation(x.view(-1, 1, 1), None, Wanted())
+    sums = activation_of(x.view(-1, 1, 1), None)
     assert sums is not None and sums.sums().values[0] == x.numel() > 60_000
-    one = [native_activation(part.view(1, -1, 1), None, Wanted()) for part in x.split(4096)]
+    one = [activation_of(part.view(1, -1, 1), None) for part in x.split(4096)]
     radii = [part.sums().radii for part in one if part is not None]
     kept = np.concatenate([part.values for part in radii if part is not None])
     np.testing.assert_array_equal(kept, x.abs().float().numpy())
-    assert named(native_gradient(x.view(-1, 1, 1), None))["squares"] == pytest.approx(float(x.double().square().sum()))
+    assert named(gradient_of(x.view(-1, 1, 1), None))["squares"] == pytest.approx(float(x.double().square().sum()))
 
 
 def test_any_strides() -> None:
     base = draw(6, 4, 80)
     views = (base.transpose(0, 1), base[:, 1:3], base[..., 5:50], base[::2], base[:, :1].expand(6, 9, 80))
     for view in views:
-        whole, plain = (named(native_activation(x, None, Wanted())) for x in (view, view.contiguous()))
+        whole, plain = (named(activation_of(x, None)) for x in (view, view.contiguous()))
         assert whole == plain
-        assert named(native_gradient(view, None)) == named(native_gradient(view.contiguous(), None))
-        assert named(native_pair(view, view, view, None)) == named(native_pair(*[view.contiguous()] * 3, None))
+        assert named(gradient_of(view, None)) == named(gradient_of(view.contiguous(), None))
+        assert named(pair_of(view, view, view, None)) == named(pair_of(*[view.contiguous()] * 3, None))
 
 
 def test_only_tokens_that_count() -> None:
     x, keep = draw(3, 8, 48), torch.rand((3, 8), generator=torch.Generator().manual_seed(1)) < 0.5
     keep[1] = False
     x[~keep] = torch.nan
-    found = named(native_activation(x, keep, Wanted()))
-    parts = [named(native_activation(x[i : i + 1, keep[i]], None, Wanted())) for i in (0, 2)]
+    found = named(activation_of(x, keep))
+    parts = [named(activation_of(x[i : i + 1, keep[i]], None)) for i in (0, 2)]
     agree(found, {name: sum(part[name] for part in parts) for name in found if name != "largest"}, 1.0)
-    assert found == named(native_activation(x, keep.repeat_interleave(2, 1)[:, ::2], Wanted()))
+    assert found == named(activation_of(x, keep.repeat_interleave(2, 1)[:, ::2]))
 
 
 def test_what_is_not_finite_or_cannot_be_held_goes_another_way() -> None:
     for value in (torch.nan, torch.inf, -torch.inf):
         x = draw(2, 3, 40)
         x[1, 2, 39] = value
-        assert native_activation(x, None, Wanted()) is None
-        assert native_gradient(x, None) is None
-        assert native_pair(x, draw(2, 3, 40), None, None) is None
-        assert native_pair(draw(2, 3, 40), draw(2, 3, 40), x, None) is None
+        assert activation_of(x, None) is None
+        assert gradient_of(x, None) is None
+        assert pair_of(x, draw(2, 3, 40), None, None) is None
+        assert pair_of(draw(2, 3, 40), draw(2, 3, 40), x, None) is None
         assert np.isnan(native_squares([x])).all()
-    assert native_activation(torch.full((1, 1, 8), 1e-40), None, Wanted()) is None
+    assert activation_of(torch.full((1, 1, 8), 1e-40), None) is None
     for other in (draw(2, 3, 4).double(), draw(2, 4, 3).mT, draw(2, 0, 4), draw(2, 3, 4).to("meta")):
-        assert native_activation(other, None, Wanted()) is None
+        assert activation_of(other, None) is None
         assert np.isnan(native_squares([other])).all()
 
 
@@ -141,8 +153,8 @@ def test_squares_of_many() -> None:
 def test_the_largest_and_smallest_numbers_keep_their_digits() -> None:
     for scale in (1e-36, 3e38):
         x = (scale * torch.tanh(draw(2, 4, 48))).contiguous()
-        assert named(native_gradient(x, None))["squares"] == pytest.approx(float(x.double().square().sum()), rel=1e-13)
-        agree(named(native_activation(x, None, Wanted())), {"kurtosis": activation_by_definition(x)["kurtosis"]}, 1.0)
+        assert named(gradient_of(x, None))["squares"] == pytest.approx(float(x.double().square().sum()), rel=1e-13)
+        agree(named(activation_of(x, None)), {"kurtosis": activation_by_definition(x)["kurtosis"]}, 1.0)
 
 
 @pytest.mark.needs("compiler")
@@ -156,7 +168,7 @@ def test_the_same_bits_with_the_smallest_instruction_set(tmp_path: Path, monkeyp
         found = []
         for width in (7, 8, 100, 384):
             x, y, keep = draw(3, 21, width), draw(3, 21, width, seed=1), draw(3, 21, 1, seed=2)[..., 0] > 0
-            for one in (native_activation(x, keep, Wanted()), native_gradient(x, None), native_pair(x, y, x + y, keep)):
+            for one in (activation_of(x, keep), gradient_of(x, None), pair_of(x, y, x + y, keep)):
                 assert one is not None
                 found.append(one.sums().values.tobytes())
         return [*found, native_squares([draw(40_001)]).tobytes()]
