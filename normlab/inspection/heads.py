@@ -2,9 +2,8 @@
 
 import os.path
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -21,11 +20,11 @@ class Heads:
 
     Args:
         model: the model.
-        plan: its sites; the sub-layers are those whose parameters it names.
+        plan: its sites; the sub-layers are those whose parameters it names, and those that share them.
         tokens: numbers of sequences and tokens.
 
     Attributes:
-        found: the logits of the heads of each sub-layer that was seen.
+        found: the logits of the heads of each sub-layer that was seen, in the order in which they ran.
         expected: the attention sub-layers, in order.
     """
 
@@ -33,11 +32,13 @@ class Heads:
         self.found: dict[Address, list[HeadLogits]] = {}
         self._model, (self._batch, self._length) = model, tokens
         self._owned = _owners(plan)
-        owned = [address for each in self._owned.values() for address in each]
-        # Blocks that share the matrices of another one have logits, but no matrices to find them by.
-        others = [replace(one.address, site="") for one in plan.absent if one.address.site == "logits"]
-        self.expected = list(dict.fromkeys([*owned, *others]))
+        owned = {address for each in self._owned.values() for own in each.values() for address in own}
+        # What shares the matrices of another sub-layer, and shows at no module inside that one's.
+        others = dict.fromkeys(one.address._replace(site="") for one in plan.absent if one.address.site == "logits")
+        self.expected = [*(address for address in _attention(plan) if address in owned)]
+        self.expected += [address for address in others if address not in owned]
         self._running: list[str] = []
+        self._calls: dict[str, int] = defaultdict(int)
         self._seen: dict[str, int] = {}
 
     @contextmanager
@@ -54,6 +55,7 @@ class Heads:
     def _starts(self, path: str) -> Any:
         def starts(module: nn.Module, args: Any) -> None:
             self._running.append(path)
+            self._calls[path] += 1
             self._seen[path] = 0
 
         return starts
@@ -67,20 +69,36 @@ class Heads:
         path = self._running[-1]
         number = self._seen[path]
         self._seen[path] += 1
-        if number < len(self._owned[path]):
-            self.found.setdefault(self._owned[path][number], head_logits(x, self._batch))
+        own = self._owned[path].get(self._calls[path] - 1, [])
+        if number < len(own):
+            self.found.setdefault(own[number], head_logits(x, self._batch))
 
 
-def _owners(plan: SitePlan) -> dict[str, list[Address]]:
-    """Return the attention sub-layers by the module that holds all their matrices."""
+def _attention(plan: SitePlan) -> Iterator[Address]:
+    """Yield the attention sub-layers in the order of the plan, those last that it observes nowhere."""
+    places = [one.address for one in plan.observed] + [one.address for one in plan.parameters]
+    yield from dict.fromkeys(at._replace(site="") for at in places if at.sublayer in ("attn", "cross"))
+
+
+def _owners(plan: SitePlan) -> dict[str, Mapping[int, list[Address]]]:
+    """Return for each module that holds all matrices of attention sub-layers which they are, by its call."""
     names: dict[Address, list[str]] = defaultdict(list)
     for parameter in plan.parameters:
         if parameter.address.sublayer in ("attn", "cross") and parameter.role not in _OUTSIDE:
             names[parameter.address].append(parameter.name)
-    owned: dict[str, list[Address]] = defaultdict(list)
+    owned: dict[str, dict[int, list[Address]]] = defaultdict(lambda: defaultdict(list))
     for address, each in names.items():
-        owned[_common(each)].append(address)
-    return owned
+        owned[_common(each)][0].append(address)
+    # A block that takes its turn with another one's matrices shows at the same modules, in a later call.
+    for observed in plan.observed:
+        address, port = observed.address._replace(site=""), observed.port
+        if address.sublayer not in ("attn", "cross") or address in names or not port.call:
+            continue
+        for path, own in owned.items():
+            inside = port.module == path or port.module.startswith(f"{path}.")
+            if inside and address not in own[port.call]:
+                own[port.call].append(address)
+    return {path: dict(own) for path, own in owned.items()}
 
 
 def _common(names: list[str]) -> str:

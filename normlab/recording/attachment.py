@@ -9,6 +9,7 @@ What other threads run is not seen: only the thread that attached, and those in 
 checkpointed modules.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -98,9 +99,9 @@ class Attachment:
         self._eager.leave()
 
     def _before(self, module: nn.Module, args: Any) -> None:
-        if _UNSEEN.get() or self._elsewhere() or self._calls is None:
+        if _UNSEEN.get() or self._calls is None or (get_ident() != self._thread and not recomputing()):
             return
-        if not self._eager.forced:
+        if not self._eager.forced and "torch._dynamo" in sys.modules:
             self._eager.check()
         if module is self._model:
             self._calls.starts()
@@ -109,16 +110,16 @@ class Attachment:
             self._behind.setdefault(id(module), []).append(handle)
 
     def _after(self, module: nn.Module, args: Any, *rest: Any) -> None:
-        # While hooks come and go, torch may call those of other threads without keywords.
-        if self._elsewhere() or len(rest) < 2:
+        # What other threads run is not seen. While hooks come and go, torch may call those of theirs without keywords.
+        if (get_ident() != self._thread and not recomputing()) or len(rest) < 2:
             return
-        kwargs, result = rest
-        if id(module) in self._modules and not self._behind.get(id(module)) and not _UNSEEN.get():
-            self._tell(module, args, kwargs, result)
+        identity = id(module)
+        if identity in self._modules and not self._behind.get(identity) and not _UNSEEN.get():
+            self._tell(module, args, *rest)
         self._done = module
 
     def _over(self, module: nn.Module, args: Any, result: Any) -> None:
-        if self._elsewhere():
+        if get_ident() != self._thread and not recomputing():
             return
         # This one is called after an exception too, and then it alone.
         failed, self._done = self._done is not module, None
@@ -128,14 +129,9 @@ class Attachment:
             self._calls.ended(failed)
 
     def _last(self, module: nn.Module, args: Any, *rest: Any) -> None:
-        if not self._elsewhere():
+        if get_ident() == self._thread or recomputing():
             self._behind[id(module)].pop().remove()
-            kwargs, result = rest
-            self._tell(module, args, kwargs, result)
-
-    def _elsewhere(self) -> bool:
-        """Whether this is a thread that nobody asked to record."""
-        return get_ident() != self._thread and not recomputing()
+            self._tell(module, args, *rest)
 
     def _tell(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
         if self._calls is not None:

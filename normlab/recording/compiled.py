@@ -80,7 +80,7 @@ def _parameter(one: Parameter, names: dict[str, str]) -> Parameter:
 
 
 def _named(address: Address) -> Address:
-    return replace(address, name=", ".join(plain(name) for name in address.name.split(", ")))
+    return address._replace(name=", ".join(plain(name) for name in address.name.split(", ")))
 
 
 class _Uncompiled:

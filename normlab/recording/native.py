@@ -216,11 +216,12 @@ def native_squares(tensors: Sequence[Tensor]) -> np.ndarray:
     which = [index for index, tensor in enumerate(tensors) if _ready(tensor) and tensor.is_contiguous()]
     compiled = library()
     if which and compiled is not None:
-        dtypes = np.array([_DTYPES[tensors[index].dtype] for index in which], np.intc)
-        places = np.array([tensors[index].data_ptr() for index in which], np.uint64)
-        counts = np.array([tensors[index].numel() for index in which], np.int64)
-        sums = np.empty(len(which))
-        compiled.normlab_squares(len(which), *(array.ctypes.data for array in (dtypes, places, counts, sums)))
+        ready = [tensors[index] for index in which]
+        dtypes = np.array([_DTYPES[tensor.dtype] for tensor in ready], np.intc)
+        places = np.array([tensor.data_ptr() for tensor in ready], np.uint64)
+        counts = np.array([tensor.numel() for tensor in ready], np.int64)
+        sums = np.empty(len(ready))
+        compiled.normlab_squares(len(ready), *(array.ctypes.data for array in (dtypes, places, counts, sums)))
         found[which] = np.where(sums < 0, np.nan, sums)
     return found
 

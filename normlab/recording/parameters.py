@@ -1,20 +1,16 @@
 """Gradients and sizes of parameters by role, read when the last backward pass is done."""
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from normlab.errors import RecordingError, suggest
-from normlab.recording.native import native_squares
 from normlab.recording.plan import Address, Parameter
-from normlab.recording.runs import RUN, part_of, run_norms
+from normlab.recording.runs import part_of, sizes_of
 from normlab.recording.tensors import dtype_name, version
-
-#: Norms of runs between which their squares keep their digits.
-_RANGE: Final = (1e-15, 1e15)
 
 
 class Role(NamedTuple):
@@ -23,14 +19,6 @@ class Role(NamedTuple):
     address: Address
     role: str
     dtype: str
-
-
-class Size(NamedTuple):
-    """The number of entries of a tensor, the sum of squares of the finite ones, and how many are not."""
-
-    entries: int
-    squares: float
-    nonfinite: int
 
 
 class RoleSums(NamedTuple):
@@ -54,17 +42,13 @@ class RoleSums(NamedTuple):
     without: tuple[str, ...] = ()
     broken: int = 0
 
-    def __add__(self, other: "RoleSums") -> "RoleSums":  # type: ignore[override]
-        """Return the sums over both sets of parameters."""
-        return RoleSums(
-            self.entries + other.entries,
-            self.squares + other.squares,
-            self.gradient_entries + other.gradient_entries,
-            self.gradient_squares + other.gradient_squares,
-            self.nonfinite + other.nonfinite,
-            tuple(dict.fromkeys((*self.without, *other.without))) if self.without or other.without else (),
-            self.broken + other.broken,
-        )
+
+class Grouped(NamedTuple):
+    """The roles, and pairs of a role's and a parameter's number, one for each that belong together."""
+
+    roles: tuple[Role, ...]
+    groups: np.ndarray
+    members: np.ndarray
 
 
 class Parameters:
@@ -90,17 +74,17 @@ class Parameters:
         self._planned = parameters
         self._places = [places[parameter.name] for parameter in parameters]
         self._all = {(id(owner), key): (name, owner, key) for name, (owner, key) in places.items()}.values()
-        numbers: dict[tuple[Address, str], int] = {}
-        self._members: list[list[int]] = []
-        for parameter in parameters:
-            groups = [(parameter.address, role) for role in ((parameter.role, "all") if parameter.role else ("",))]
-            self._members.append([numbers.setdefault(group, len(numbers)) for group in groups])
-        self._groups = list(numbers)
-        self._roles: dict[tuple[int, torch.dtype], Role] = {}
+        self._last: tuple[tuple[torch.dtype, ...], Grouped] | None = None
 
     def tensors(self) -> list[Tensor]:
         """Return the plan's parameters as they are now."""
         return [owner[key] for owner, key in self._places]
+
+    def every(self) -> Iterator[Tensor]:
+        """Yield all of the model's parameters, also those that the plan does not name."""
+        for _, owner, key in self._all:
+            if (parameter := owner[key]) is not None:
+                yield parameter
 
     def stale(self) -> str:
         """Return the name of a parameter that already has a gradient other than zero, or nothing."""
@@ -125,78 +109,52 @@ class Parameters:
         """
         tensors = self.tensors()
         gradients = [tensor.grad for tensor in tensors]
+        present = [(index, gradient) for index, gradient in enumerate(gradients) if gradient is not None]
+        there = [index for index, _ in present]
         with torch.no_grad():
             values = [part_of(tensor, part) for tensor, part in zip(tensors, self._planned, strict=True)]
-            pairs = zip(gradients, self._planned, strict=True)
-            found = [part_of(_values(gradient), part) for gradient, part in pairs if gradient is not None]
-            sizes = iter(_sizes(values + found))
-        own = [next(sizes) for _ in tensors]
-        of_gradients = [None if gradient is None else next(sizes) for gradient in gradients]
-        sums: dict[tuple[int, torch.dtype], RoleSums] = {}
-        for index, (tensor, size, gradient) in enumerate(zip(tensors, own, of_gradients, strict=True)):
-            reason = "" if gradient else "no gradient" if tensor.requires_grad else "frozen"
-            one = _role_sums(size, gradient, loss_scale)
-            for group in self._members[index]:
-                if reason:
-                    phrase = f"{self._planned[index].role} ({reason})" if self._groups[group][1] == "all" else reason
-                    one = one._replace(without=(phrase,))
-                key = group, tensor.dtype
-                sums[key] = sums[key] + one if key in sums else one
-        return {self._role(*key): one for key, one in sums.items()}
+            found = [part_of(_values(gradient), self._planned[index]) for index, gradient in present]
+            sizes = sizes_of(values + found)
+        every = np.zeros((len(tensors), 6))
+        every[:, :3] = sizes[: len(tensors)]
+        every[there, 3:] = sizes[len(tensors) :]
+        # Of a sparse gradient the entries that are not there are zero.
+        every[there, 3] = every[there, 0]
+        every[:, 4] /= loss_scale**2
+        grouped = self._grouped(tuple(tensor.dtype for tensor in tensors))
+        sums = np.zeros((len(grouped.roles), 6))
+        np.add.at(sums, grouped.groups, every[grouped.members])
+        without = self._without(tensors, grouped) if len(there) < len(tensors) else {}
+        return {
+            role: RoleSums(int(own), squares, int(entries), squared, int(bad), without.get(role, ()), int(broken))
+            for role, (own, squares, broken, entries, squared, bad) in zip(grouped.roles, sums.tolist(), strict=True)
+        }
 
-    def _role(self, group: int, dtype: torch.dtype) -> Role:
-        """Return what a group is called outside; the same object after every step."""
-        if (group, dtype) not in self._roles:
-            self._roles[group, dtype] = Role(*self._groups[group], dtype_name(dtype))
-        return self._roles[group, dtype]
+    def _grouped(self, dtypes: tuple[torch.dtype, ...]) -> Grouped:
+        """Return the roles, and which parameters each has; the same objects after every step."""
+        if self._last is None or self._last[0] != dtypes:
+            numbers: dict[Role, int] = {}
+            pairs = []
+            for index, (parameter, dtype) in enumerate(zip(self._planned, dtypes, strict=True)):
+                for role in (parameter.role, "all") if parameter.role else ("",):
+                    key = Role(parameter.address, role, dtype_name(dtype))
+                    pairs.append((numbers.setdefault(key, len(numbers)), index))
+            groups, members = np.array(pairs, np.intp).reshape(-1, 2).T
+            self._last = dtypes, Grouped(tuple(numbers), groups, members)
+        return self._last[1]
 
-
-def _role_sums(size: "Size", gradient: "Size | None", loss_scale: float) -> RoleSums:
-    if gradient is None:
-        return RoleSums(size.entries, size.squares, broken=size.nonfinite)
-    squares = gradient.squares / loss_scale**2
-    return RoleSums(size.entries, size.squares, size.entries, squares, gradient.nonfinite, (), size.nonfinite)
+    def _without(self, tensors: Sequence[Tensor], grouped: Grouped) -> dict[Role, tuple[str, ...]]:
+        """Return by role why parameters have no gradient, after the parameter's own role where several are together."""
+        found: dict[Role, dict[str, None]] = {}
+        for group, member in zip(grouped.groups.tolist(), grouped.members.tolist(), strict=True):
+            tensor, role = tensors[member], grouped.roles[group]
+            if tensor.grad is None:
+                reason = "no gradient" if tensor.requires_grad else "frozen"
+                phrase = f"{self._planned[member].role} ({reason})" if role.role == "all" else reason
+                found.setdefault(role, {})[phrase] = None
+        return {role: tuple(phrases) for role, phrases in found.items()}
 
 
 def _values(gradient: Tensor) -> Tensor:
     """Return the entries of a gradient that may be sparse."""
     return gradient.coalesce().values() if gradient.is_sparse else gradient
-
-
-def _sizes(tensors: Sequence[Tensor]) -> list[Size]:
-    """Return the size of each tensor."""
-    sizes = {
-        index: Size(tensor.numel(), float(squares), 0)
-        for index, (tensor, squares) in enumerate(zip(tensors, native_squares(tensors), strict=True))
-        if squares >= 0
-    }
-    rest = [index for index in range(len(tensors)) if index not in sizes]
-    sizes |= zip(rest, _sizes_by_runs([tensors[index] for index in rest]), strict=True)
-    return [sizes[index] for index in range(len(tensors))]
-
-
-def _sizes_by_runs(tensors: Sequence[Tensor]) -> list[Size]:
-    """Return the size of each tensor; norms of short runs are squared and added in float64."""
-    if not tensors:
-        return []
-    norms = [run_norms(tensor) for tensor in tensors]
-    runs = torch.cat(norms).double().cpu().numpy()
-    starts = np.cumsum([0, *(norm.numel() for norm in norms[:-1])])
-    low, high = _RANGE
-    with np.errstate(all="ignore"):
-        squares = np.add.reduceat(runs * runs, starts)
-        bad = np.add.reduceat(~((runs > low) & (runs < high)), starts)
-    return [
-        _careful_size(tensor) if odd else Size(tensor.numel(), float(square), 0)
-        for tensor, square, odd in zip(tensors, squares, bad, strict=True)
-    ]
-
-
-def _careful_size(tensor: Tensor) -> Size:
-    squares, nonfinite = 0.0, 0
-    for piece in tensor.reshape(-1).split(64 * RUN):
-        wide = piece.double()
-        finite = wide.isfinite()
-        nonfinite += int((~finite).sum())
-        squares += float(wide.where(finite, 0.0).square().sum())
-    return Size(tensor.numel(), squares, nonfinite)

@@ -7,7 +7,7 @@ A plan is data and says nothing about how a model is observed. The zoo's models 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from normlab.vocabulary import SITES
 
@@ -16,8 +16,7 @@ from normlab.vocabulary import SITES
 Layout: TypeAlias = Literal["sequences first", "tokens first", "flat"]
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
     """Where a row of the table belongs; the fields are the table's columns."""
 
     stack: str = ""
@@ -30,9 +29,7 @@ class Address:
     def gradient(self) -> "Address | None":
         """Return the address of the gradient at the same tensor, if that is a site."""
         site = f"{self.site}_grad"
-        if site not in SITES:
-            return None
-        return Address(self.stack, self.layer, self.sublayer, site, self.head, self.name)
+        return self._replace(site=site) if site in SITES else None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The recorder: what is observed while a model runs forward and backward, as a table."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -166,7 +165,7 @@ class Recorder:
             self._observer.close()
             self._attachment.detach()
             if self._graph and not self._warned and self._selection.quantities & {"grad_norm", "grad_rms"}:
-                self._warned = warn_if_cleared(self._model)
+                self._warned = warn_if_cleared(self._parameters.every())
         self._stepped = True
         self._step += 1
         if not self._pausing:
@@ -250,6 +249,6 @@ class Recorder:
         key = self._keys.get(entry)
         if key is None:
             slot = self._watches.slots[entry.slot]
-            address = slot.address if entry.head is None else replace(slot.address, head=entry.head)
+            address = slot.address if entry.head is None else slot.address._replace(head=entry.head)
             key = self._keys[entry] = SiteKey(address, entry.call, dtype_name(entry.dtype), slot.kind)
         return key

@@ -2,9 +2,10 @@
 
 import math
 import warnings
+from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from normlab.errors import RecordingError
 
@@ -50,9 +51,9 @@ def refuse_changed(name: str) -> None:
         )
 
 
-def warn_if_cleared(model: nn.Module) -> bool:
+def warn_if_cleared(parameters: Iterable[Tensor]) -> bool:
     """Warn if no parameter has a gradient at the end of a step, and say whether that is so."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
     cleared = bool(trained) and all(parameter.grad is None for parameter in trained)
     if cleared:
         warnings.warn(

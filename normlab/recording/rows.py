@@ -1,7 +1,6 @@
 """From a recorder's state to the table."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -95,7 +94,7 @@ def _gains(step: int, one: StepState, state: State) -> Iterator[Rows]:
     keys = [key for key in one.sums if key.address.site == "branch" and "branch" in state.sites]
     if keys:
         branches = [one.sums[key] for key in keys]
-        column = branch_gain(branches, [inputs.get((replace(key.address, site="input"), key.call)) for key in keys])
+        column = branch_gain(branches, [inputs.get((key.address._replace(site="input"), key.call)) for key in keys])
         yield _rows([_site_key(key, step) for key in keys], ["branch_gain"], {"branch_gain": column}, branches)
 
 

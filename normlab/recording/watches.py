@@ -180,7 +180,7 @@ class Watches:
     def _of_part(self, slot: int, port: Port, suffix: str) -> int:
         old = self.slots[slot]
         self.slots[slot] = old._replace(reported=False)
-        return self._slot(replace(old.address, name=old.address.name + suffix), old.kind, port)
+        return self._slot(old.address._replace(name=old.address.name + suffix), old.kind, port)
 
     def identity(self, port: Port) -> int:
         """Return the identity of a port's module."""

@@ -183,3 +183,12 @@ def test_merged_sizes_of_parameters_that_differ_have_no_value() -> None:
         states.append(recorder.state())
     found = nl.merge(states).query("quantity == 'param_rms'").iloc[0]
     assert np.isnan(found["value"]) and found["status"] == "parameters differ"
+
+
+def test_a_parameter_without_entries() -> None:
+    model = nn.Linear(3, 3)
+    model.register_parameter("none", nn.Parameter(torch.empty(0)))
+    with nl.record(model) as recorder:
+        model(torch.ones(2, 3)).sum().backward()
+    statuses = recorder.table().query("name == 'none'").set_index("quantity")["status"]
+    assert statuses["param_rms"] == "empty" and statuses["grad_norm"] == "no gradient"

@@ -41,7 +41,7 @@ class FoundSubLayer:
         branch_scale: numbers and parameters that the branch is multiplied by.
         parallel: whether another branch reads the same stream.
         placement: ``pre``, ``post``, ``peri``, ``reordered``, ``none`` or ``unknown``.
-        reason: why it is unknown.
+        reason: why it is unknown, or that the norm on its sum closes the block.
     """
 
     layer: int

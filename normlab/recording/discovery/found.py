@@ -18,6 +18,7 @@ _PLACEMENTS = {
     (True, True, False): "peri",
     (False, True, False): "reordered",
 }
+_CLOSING = "a norm on the stream closes the block"
 _CARRIED = {"normed": "the normed stream", "stream+block_input": "the stream and the block's input"}
 
 
@@ -37,7 +38,7 @@ def _sublayer(tracks: Tracks, row: Row, place: Place, branch: Branch) -> FoundSu
     norms = tuple(_norms(tracks, place, branch))
     parallel = len(place.branches) > 1 or not tracks.flow.depends(branch.base, _stream_before(row, place))
     skip = _skip(tracks, place)
-    placement, reason = _one_placement(branch, norms, skip)
+    placement, reason = _one_placement(branch, norms, skip, _closes(row, place))
     return FoundSubLayer(
         place.layer,
         branch.kind,
@@ -50,6 +51,12 @@ def _sublayer(tracks: Tracks, row: Row, place: Place, branch: Branch) -> FoundSu
         placement,
         reason,
     )
+
+
+def _closes(row: Row, place: Place) -> bool:
+    """Whether a norm on the sum is the block's: it stands on the last of its sums and on no other."""
+    *others, last = [one for one in row.places if one.layer == place.layer]
+    return bool(others) and place is last and last.outer is not None and all(one.outer is None for one in others)
 
 
 def _stream_before(row: Row, place: Place) -> int:
@@ -92,7 +99,7 @@ def _skip(tracks: Tracks, place: Place) -> str:
     return "stream" if tracks.flow.depends(place.skip.start, place.branches[0].base) else "unknown"
 
 
-def _one_placement(branch: Branch, norms: Sequence[FoundNorm], skip: str) -> tuple[str, str]:
+def _one_placement(branch: Branch, norms: Sequence[FoundNorm], skip: str, closes: bool) -> tuple[str, str]:
     if not branch.reads_stream:
         return "unknown", "something other than norms and factors stands between the stream and the first matrix"
     if skip == "unknown":
@@ -101,6 +108,8 @@ def _one_placement(branch: Branch, norms: Sequence[FoundNorm], skip: str) -> tup
     switches = ("inner" in where, "output" in where, "outer" in where)
     if skip != "stream":
         return "unknown", f"norms as in {_PLACEMENTS.get(switches, '?')}, but the skip carries {_CARRIED[skip]}"
+    if switches not in _PLACEMENTS and closes and (inside := (*switches[:2], False)) in _PLACEMENTS:
+        return _PLACEMENTS[inside], _CLOSING
     if switches not in _PLACEMENTS:
         return "unknown", "no known placement has norms at " + " and ".join(sorted(where))
     return _PLACEMENTS[switches], ""
@@ -112,6 +121,8 @@ def _placement_of(sublayers: Sequence[FoundSubLayer]) -> tuple[str, str]:
     if unknown is not None:
         return "unknown", f"block {unknown.layer}, {unknown.sublayer}: {unknown.reason}"
     found = dict.fromkeys(part.placement for part in sublayers)
+    if any(part.reason for part in sublayers):
+        return "mixed", f"{', '.join(found)}, and {_CLOSING}"
     parallel = {part.parallel for part in sublayers if part.sublayer != "cross"}
     if len(found) > 1 or len(parallel) > 1:
         return "mixed", ", ".join(found) + (", some parallel" if len(parallel) > 1 else "")

@@ -26,7 +26,7 @@ def stack_sites(tracks: Tracks, row: Row, name: str, ports: Ports) -> Iterator[P
         else:
             yield from _sequential(tracks, place, name, ports)
     for place, total in zip(row.places, row.second, strict=False):
-        yield from _site(replace(place.address(name, place.branches[-1]), site="stream2"), ports.port(total))
+        yield from _site(place.address(name, place.branches[-1])._replace(site="stream2"), ports.port(total))
     if row.final is not None:
         yield from _site(Address(name, row.depth, "final", "final"), ports.port(row.final.given))
 
@@ -47,7 +47,7 @@ def _parallel(tracks: Tracks, place: Place, name: str, ports: Ports) -> Iterator
         at = place.address(name, branch)
         yield from _branch_sites(at, branch, ports)
         yield from _pair(at, skip, update, None)
-        yield Absent(replace(at, site="stream"), "parallel")
+        yield Absent(at._replace(site="stream"), "parallel")
     last = place.branches[-1]
     at = place.address(name, last)
     yield from _branch_sites(at, last, ports)
@@ -66,32 +66,32 @@ def _together(found: list[Found | None]) -> Found | None:
 
 
 def _branch_sites(at: Address, branch: Branch, ports: Ports) -> Iterator[Part]:
-    yield from _site(replace(at, site="input"), ports.port(branch.input))
-    yield from _site(replace(at, site="branch"), ports.port(branch.after.laid_out))
+    yield from _site(at._replace(site="input"), ports.port(branch.input))
+    yield from _site(at._replace(site="branch"), ports.port(branch.after.laid_out))
     if branch.memory is not None:
-        yield from _site(replace(at, site="memory"), ports.port(branch.memory))
+        yield from _site(at._replace(site="memory"), ports.port(branch.memory))
     if branch.scoring is not None:
         for site in ("query", "key", "value", "logits"):
-            yield Absent(replace(at, site=site), "discovery reads no tensors inside attention: give a plan of your own")
+            yield Absent(at._replace(site=site), "discovery reads no tensors inside attention: give a plan of your own")
 
 
 def _sum_sites(at: Address, place: Place, skip: Found | None, update: Found | None, ports: Ports) -> Iterator[Part]:
-    yield from _site(replace(at, site="stream"), ports.port(place.stream))
+    yield from _site(at._replace(site="stream"), ports.port(place.stream))
     if place.outer is not None:
-        yield from _site(replace(at, site="sum"), ports.port(place.sum.total))
+        yield from _site(at._replace(site="sum"), ports.port(place.sum.total))
     terms = [one for one in (skip, update) if one is not None]
     yield from _pair(at, skip, update, ports.port(place.sum.total, after=terms))
 
 
 def _pair(at: Address, skip: Found | None, update: Found | None, total: Found | None) -> Iterator[Part]:
-    yield from _site(replace(at, site="skip"), skip)
-    yield from _site(replace(at, site="update"), update)
+    yield from _site(at._replace(site="skip"), skip)
+    yield from _site(at._replace(site="update"), update)
     if skip is not None and update is not None:
         stored = None if total is None else total.port
         if stored is None and skip.order > update.order:
             # Without a stored sum the pair is compared when the update shows.
             return
-        yield Residual(replace(at, site="update"), skip.port, update.port, stored)
+        yield Residual(at._replace(site="update"), skip.port, update.port, stored)
 
 
 def _site(address: Address, found: Found | None) -> Iterator[Part]:
@@ -101,7 +101,7 @@ def _site(address: Address, found: Found | None) -> Iterator[Part]:
     else:
         yield Observed(address, found.port, gradient=found.whole)
     if gradient in SITES and (found is None or not found.whole):
-        yield Absent(replace(address, site=gradient), NOWHERE if found is None else NOT_WHOLE)
+        yield Absent(address._replace(site=gradient), NOWHERE if found is None else NOT_WHOLE)
 
 
 def ports_of(parts: list[Part]) -> set[Port]:

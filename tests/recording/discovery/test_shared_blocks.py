@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import normlab as nl
+from normlab.inspection.reading import reading
 
 pytestmark = [
     pytest.mark.needs("transformers"),
@@ -91,10 +92,42 @@ def test_half_feed_forwards_and_convolutions() -> None:
     assert stack.depth == 2 and len(stack.sublayers) == 8
     assert [part.sublayer for part in stack.sublayers[:4]] == ["mlp", "attn", "attn", "mlp"]
     assert [part.branch_scale for part in stack.sublayers[:4]] == [(0.5,), (), (), (0.5,)]
-    assert [part.placement for part in stack.sublayers[:3]] == ["pre"] * 3
-    # The last half has a norm before it and one on the sum, and no placement of that kind is known.
-    assert stack.placement == "unknown" and "inner and outer" in stack.reason
+    # The last half has a norm before it, and the norm on its sum is the block's.
+    assert [part.placement for part in stack.sublayers] == ["pre"] * 8
+    assert [part.norms[-1].path for part in stack.sublayers if part.has("outer")] == [
+        f"encoder.layers.{block}.final_layer_norm" for block in (0, 1)
+    ]
+    assert (stack.placement, stack.reason) == ("mixed", "pre, and a norm on the stream closes the block")
+    assert "x ← LN(x + 0.5·MLP(LN(x)))    blocks 1-2" in str(found)
     assert "x ← x + Attn(LN(x))    blocks 1-2, 2 each" in str(found)
+
+
+def test_the_last_half_and_the_blocks_norm_make_the_next_stream() -> None:
+    model = _conformer()
+    plan = nl.discover(model, {"input_values": _sounds()}).plan
+    sites = {
+        one.port: one.address.site for one in plan.observed if one.address.name == "mlp 2" and one.address.layer == 1
+    }
+    seen: dict[str, Tensor] = {}
+    with torch.no_grad(), reading(model, sites, (2, 1), lambda port, x: seen.update({sites[port]: x.clone()})):
+        model(_sounds())
+    block = model.encoder.layers[0]
+    expected = block.final_layer_norm(seen["skip"] + 0.5 * block.ffn2(block.ffn2_layer_norm(seen["skip"])))
+    torch.testing.assert_close(seen["stream"], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_one_sub_layer_with_norms_before_it_and_on_its_sum_stays_unknown() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.after = nn.LayerNorm(8), nn.LayerNorm(8)
+            self.mix = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.after(x + self.mix(self.before(x)))
+
+    (stack,) = nl.discover(nn.Sequential(*(Block() for _ in range(3))), torch.randn(2, 5, 8)).stacks
+    assert stack.placement == "unknown" and "inner and outer" in stack.reason
 
 
 def test_two_halves_of_a_block_have_rows_of_their_own(squares: Callable[..., Any]) -> None:
