@@ -6,6 +6,7 @@ compiler is there; without it, and for every tensor that it does not take, there
 """
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -37,10 +38,11 @@ class Memory:
     It is used again for the next step, so that a training loop finds it in the caches.
     """
 
-    __slots__ = ("_blocks", "_block", "_address", "_number", "_used")
+    __slots__ = ("_blocks", "_block", "_address", "_number", "_used", "_lock")
 
     def __init__(self) -> None:
         self._blocks: list[np.ndarray] = []
+        self._lock = threading.Lock()
         self.clear()
 
     def clear(self) -> None:
@@ -48,16 +50,14 @@ class Memory:
         self._number, self._used, self._address = -1, 0, 0
         self._block = np.empty(0)
 
-    def room(self, length: int) -> int:
-        """Return the address of ``length`` numbers that are free, and keep it until :meth:`taken`."""
-        if self._used + length > self._block.size:
-            self._turn(length)
-        return self._address + 8 * self._used
-
-    def taken(self, length: int) -> np.ndarray:
-        """Return the numbers at the last address, which are no longer free."""
-        self._used += length
-        return self._block[self._used - length : self._used]
+    def take(self, length: int) -> tuple[int, np.ndarray]:
+        """Return the address of ``length`` numbers that nobody else gets, and the numbers."""
+        # While the library writes, other threads run: a backward pass may be one of them.
+        with self._lock:
+            if self._used + length > self._block.size:
+                self._turn(length)
+            start, self._used = self._used, self._used + length
+            return self._address + 8 * start, self._block[start : self._used]
 
     def _turn(self, length: int) -> None:
         self._number += 1
@@ -148,7 +148,7 @@ def native_activation(
     if not _taken(x) or (compiled := library()) is None:
         return None
     shape = x.shape
-    length = _ACTIVATION + (shape[0] * shape[1] + 1) // 2
+    address, numbers = memory.take(_ACTIVATION + (shape[0] * shape[1] + 1) // 2)
     kept = None if keep is None else keep.contiguous()
     count = compiled.normlab_activation(
         _DTYPES[x.dtype],
@@ -156,9 +156,9 @@ def native_activation(
         _numbers(shape, x.stride()),
         None if kept is None else kept.data_ptr(),
         wanted.total or wanted.direction,
-        memory.room(length),
+        address,
     )
-    return Written("activation", memory.taken(length), count) if count >= 0 else None
+    return Written("activation", numbers, count) if count >= 0 else None
 
 
 def native_gradient(
@@ -167,15 +167,16 @@ def native_gradient(
     """Return the sums of a gradient, or ``None`` where it needs another way."""
     if not _taken(g) or (compiled := library()) is None:
         return None
+    address, numbers = memory.take(_GRADIENT)
     kept = None if keep is None else keep.contiguous()
     count = compiled.normlab_gradient(
         _DTYPES[g.dtype],
         g.data_ptr(),
         _numbers(g.shape, g.stride()),
         None if kept is None else kept.data_ptr(),
-        memory.room(_GRADIENT),
+        address,
     )
-    return Written("gradient", memory.taken(_GRADIENT), count) if count >= 0 else None
+    return Written("gradient", numbers, count) if count >= 0 else None
 
 
 def native_pair(
@@ -197,6 +198,7 @@ def native_pair(
     terms = (update, skip) if total is None else (update, skip, total)
     if not all(_taken(term) and term.dtype == update.dtype for term in terms) or (compiled := library()) is None:
         return None
+    address, numbers = memory.take(_PAIR)
     kept = None if keep is None else keep.contiguous()
     count = compiled.normlab_pair(
         _DTYPES[update.dtype],
@@ -205,9 +207,9 @@ def native_pair(
         None if total is None else total.data_ptr(),
         _numbers(update.shape, *(term.stride() for term in terms)),
         None if kept is None else kept.data_ptr(),
-        memory.room(_PAIR),
+        address,
     )
-    return Written("pair", memory.taken(_PAIR), count) if count >= 0 else None
+    return Written("pair", numbers, count) if count >= 0 else None
 
 
 def native_squares(tensors: Sequence[Tensor]) -> np.ndarray:
