@@ -75,7 +75,7 @@ def norm_call(
     Args:
         arrays: x, gain, bias, residual, y, z, shifts, rstds; backward: dy, x, gain, shifts, rstds, dz, dx, and of
             dgain and dbias those that are wanted. Rows as :func:`rows_of` says; residual, z and dz without groups.
-        statistic: ``rms``, ``layer`` or ``l2``.
+        statistic: ``rms``, ``layer``, or ``l2``, which the kernels of ``rms`` serve.
         eps: as the kernels take it.
         cast_first: whether half precision is rounded before the gain multiplies.
         one_gain: whether the gain is a single number.
@@ -90,13 +90,15 @@ def norm_call(
     options: dict[str, Any] = wanted if backward else {"add": "residual" in given}
     wide = {name: given[name] for name in (*ends, "residual", "z", "dz") if name in given}
     weights = {name: given[name] for name in ("gain", "bias") if name in given and not (name == "gain" and one_gain)}
+    kind = "layer" if statistic == "layer" else "rms"
     request = _request(
-        *("norm_backward" if backward else "norm_forward", {**wide, **weights}, statistic, address),
+        *("norm_backward" if backward else "norm_forward", {**wide, **weights}, kind, address),
         weight=next((given[name] for name in ("gain", "bias", "dbias") if name in given), None),
         **options,
         one_gain=one_gain,
     )
-    numbers = {"rows": request.rows, "d": request.d, "eps": eps, "one_gain": one_gain, "cast_first": cast_first}
+    how = {"by_length": statistic == "l2", "one_gain": one_gain, "cast_first": cast_first}
+    numbers = {"rows": request.rows, "d": request.d, "eps": eps, **how}
     return Call(request, {**arrays, **numbers, **beside, **_places(given, ends)})
 
 

@@ -12,10 +12,8 @@ from normlab.cupy_kernels.plans import Device, Launch, Request
 from normlab.cupy_kernels.slices import PER, TEAM
 from normlab.cupy_kernels.spec import PAIRS, STORAGE, KernelSpec
 
-STATISTICS: Final = ("rms", "layer", "l2")
+STATISTICS: Final = ("rms", "layer")
 SQUASHES: Final = ("tanh", "erf")
-#: Which statistics are fused with the addition of a residual.
-WITH_ADD: Final = ("rms", "layer")
 
 
 def every_kernel() -> tuple[KernelSpec, ...]:
@@ -35,7 +33,7 @@ def _requests(operation: str, statistics: tuple[str, ...]) -> Iterator[Request]:
 
 def _forward() -> Iterator[KernelSpec]:
     for request in _requests("norm_forward", STATISTICS):
-        for add in (False, True) if request.statistic in WITH_ADD else (False,):
+        for add in (False, True):
             mappings = plan_forward.WIDE if request.full else plan_forward.NARROW
             for team, per in (*mappings, (plan_forward.LONG_TEAM, 0)):
                 yield request.kernel("norm_forward", per=per, team=team, add=add)

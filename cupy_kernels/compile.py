@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -33,6 +33,15 @@ class Cost:
     shared_bytes: int
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """What NVRTC made of kernels: the binary, the PTX that it was made from, and each symbol's cost."""
+
+    binary: bytes
+    ptx: str
+    costs: Mapping[str, Cost]
+
+
 def missing() -> str:
     """Say what NVRTC lacks on this machine; nothing if all is there."""
     if find_spec("cupy") is None:
@@ -47,37 +56,26 @@ def missing() -> str:
     return ""
 
 
-def compiled(specs: Iterable[KernelSpec], architecture: str) -> tuple[bytes, dict[str, Cost]]:
-    """Compile ``specs`` for ``architecture`` as a launch would; return the binary, and each symbol's cost.
+def compiled(specs: Iterable[KernelSpec], architecture: str) -> Compiled:
+    """Compile ``specs`` for ``architecture`` as a launch would.
 
     Raises:
         NormlabError: NVRTC is not here, or refuses the source.
     """
-    binary, log = _nvrtc(render(specs), f"-arch={architecture}", "cubin")
-    return binary, {found[1]: _cost(found) for found in _ENTRY.finditer(log)}
-
-
-def ptx(specs: Iterable[KernelSpec], architecture: str) -> str:
-    """Return the PTX of ``specs``.
-
-    Raises:
-        NormlabError: NVRTC is not here, or refuses the source.
-    """
-    return _nvrtc(render(specs), f"-arch={architecture.replace('sm', 'compute')}", "ptx")[0].decode()
-
-
-def _nvrtc(source: str, target: str, method: str) -> tuple[bytes, str]:
     if reason := missing():
         raise NormlabError(f"kernels cannot be compiled here; {reason}")
     compiler, core = import_module("cupy.cuda.compiler"), import_module("cupy._core.core")
     log = io.StringIO()
-    options = (*core.assemble_cupy_compiler_options(()), "-ftz=true", "-Xptxas", "-v", target)
-    program = compiler._NVRTCProgram(source, "norms.cu", (), (), name_expressions=None, method=method)
+    options = (*core.assemble_cupy_compiler_options(()), "-ftz=true", "-Xptxas", "-v", f"-arch={architecture}")
+    program = compiler._NVRTCProgram(render(specs), "norms.cu", (), (), name_expressions=None, method="cubin")
     try:
         binary, _ = program.compile((*options, "--device-as-default-execution-space"), log)
+        ptx = import_module("cupy_backends.cuda.libs.nvrtc").getPTX(program.ptr)
     except compiler.CompileException as error:
-        raise NormlabError(f"NVRTC refuses the kernels for {target}: {error}") from error
-    return bytes(binary), log.getvalue()
+        raise NormlabError(f"NVRTC refuses the kernels for {architecture}: {error}") from error
+    # CuPy takes the binary's last byte, a zero, for the end of a string.
+    costs = {found[1]: _cost(found) for found in _ENTRY.finditer(log.getvalue())}
+    return Compiled(bytes(binary) + b"\0", ptx.decode(), costs)
 
 
 def _cost(found: re.Match[str]) -> Cost:

@@ -2,13 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from normlab.cupy_kernels.catalogue import every_kernel
 from normlab.cupy_kernels.compile import Cost
+from normlab.cupy_kernels.sass import Work
 from normlab.cupy_kernels.source import render
 
 
@@ -19,10 +21,12 @@ class Record:
     Attributes:
         sources: of each function the digest of the source that was compiled.
         costs: of each kernel, by symbol.
+        works: of each kernel the instructions for a few elements.
     """
 
     sources: Mapping[str, str]
     costs: Mapping[str, Cost]
+    works: Mapping[str, Work]
 
 
 def recorded() -> dict[str, Record]:
@@ -31,9 +35,11 @@ def recorded() -> dict[str, Record]:
     return {architecture: _record(found) for architecture, found in json.loads(text).items()}
 
 
-def _record(found: Mapping[str, Mapping[str, object]]) -> Record:
-    costs = {symbol: Cost(*numbers) for symbol, numbers in found["costs"].items() if isinstance(numbers, list)}
-    return Record({name: str(digest) for name, digest in found["sources"].items()}, costs)
+def _record(found: Mapping[str, Any]) -> Record:
+    numbers: Mapping[str, Sequence[int]] = found["costs"]
+    costs = {symbol: Cost(*each[:4]) for symbol, each in numbers.items()}
+    works = {symbol: Work(each[4], tuple(each[5:])) for symbol, each in numbers.items()}
+    return Record(found["sources"], costs, works)
 
 
 @cache

@@ -9,7 +9,7 @@ from normlab.cupy_kernels.spec import KernelSpec
 
 #: As in forward, with half as much a thread: beside the row it holds dy and the sums over rows.
 WIDE: Final = ((8, 1), (16, 1), (32, 1), (32, 2), (32, 4), (128, 2), (128, 4), (256, 4), (256, 8))
-NARROW: Final = ((32, 1), (32, 4), (256, 4), (256, 8))
+NARROW: Final = ((32, 4), (256, 4), (256, 8))
 MOST_HELD: Final = 32
 #: Blocks a multiprocessor that rows go round: as many as its registers hold at once.
 RESIDENT: Final = {128: 4, 256: 2}

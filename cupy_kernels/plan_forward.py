@@ -10,7 +10,7 @@ from normlab.cupy_kernels.spec import KernelSpec
 #: a row costs no barrier; 64 floats a thread is the most that leaves a block of 256 threads without spills.
 WIDE: Final = ((8, 1), (16, 1), (32, 1), (32, 2), (32, 4), (32, 8), (128, 4), (256, 4), (256, 8))
 #: Vectors narrower than 16 bytes are for odd widths and unaligned slices: fewer kernels to compile are enough.
-NARROW: Final = ((32, 1), (32, 8), (256, 8))
+NARROW: Final = ((32, 8), (256, 8))
 #: Threads of the kernel that holds a row in shared memory.
 LONG_TEAM: Final = 512
 

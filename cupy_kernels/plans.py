@@ -39,7 +39,7 @@ class Request:
         rows: number of rows.
         d: elements of a row.
         vec: elements that may be moved at once (:func:`normlab.cupy_kernels.dispatch.widest_vector`).
-        statistic: ``rms``, ``layer`` or ``l2``; of a pointwise operation ``tanh`` or ``erf``.
+        statistic: ``rms`` or ``layer``; of a pointwise operation ``tanh`` or ``erf``.
         add: whether a residual is added first.
         gain: backward: whether the gain's gradient is wanted.
         bias: backward: whether the bias's gradient is wanted.

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable
 from importlib.resources import files
 
-from normlab.cupy_kernels.functions import FUNCTIONS, Function, parameters
+from normlab.cupy_kernels.functions import FUNCTIONS, parameters
+from normlab.cupy_kernels.signature import Function
 from normlab.cupy_kernels.spec import STORAGE, KernelSpec
 
 _HEAD = """\

@@ -41,7 +41,7 @@ class KernelSpec:
         vec: elements that a thread moves at once.
         per: vectors that a thread holds in registers; 0: the row is held in dynamic shared memory.
         team: threads that share a row.
-        statistic: ``rms``, ``layer`` or ``l2``; empty for functions without one.
+        statistic: ``rms`` or ``layer``, ``tanh`` or ``erf``; empty for functions without one.
         add: whether a residual is added first.
     """
 

@@ -10,6 +10,7 @@ from normlab.cupy_kernels.functions import FUNCTIONS, parameters
 from normlab.cupy_kernels.source import concrete, render
 from normlab.cupy_kernels.spec import KernelSpec
 from normlab.errors import NormlabError
+from normlab.files import write_whole
 
 
 def export(folder: Path, specs: Iterable[KernelSpec] | None = None) -> tuple[Path, ...]:
@@ -53,12 +54,6 @@ def description(spec: KernelSpec) -> dict[str, object]:
 
 def _write(folder: Path, spec: KernelSpec) -> Path:
     target = folder / f"{spec.symbol}.cu"
-    _replace(target.with_suffix(".json"), json.dumps(description(spec), indent=2) + "\n")
-    _replace(target, render([spec], lines=False))
+    write_whole(target.with_suffix(".json"), json.dumps(description(spec), indent=2) + "\n")
+    write_whole(target, render([spec], lines=False))
     return target
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

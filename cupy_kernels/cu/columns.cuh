@@ -7,16 +7,10 @@ __device__ __forceinline__ void write_parts(const float (&sums)[PER][VEC], float
   const int lane = threadIdx.x % TEAM, team = threadIdx.x / TEAM;
   if constexpr (TEAMS > 1) __syncthreads();  // whoever still adds up the previous sums
 #pragma unroll
-  for (int step = 0; step < PER; step++)
-#pragma unroll
-    for (int i = 0; i < VEC; i++) {
-      const int column = (step * TEAM + lane) * VEC + i;
-      if (column >= d) continue;
-      if constexpr (TEAMS > 1)
-        fold[team * WIDTH + column] = sums[step][i];
-      else
-        to[column] = sums[step][i];
-    }
+  for (int step = 0; step < PER; step++) {
+    const int column = (step * TEAM + lane) * VEC;
+    if (column < d) keep<float, VEC>(TEAMS > 1 ? fold + team * WIDTH + column : to + column, sums[step]);
+  }
   if constexpr (TEAMS > 1) {
     __syncthreads();
     for (int column = threadIdx.x; column < d; column += block_threads(TEAM)) {

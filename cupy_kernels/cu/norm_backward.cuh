@@ -1,6 +1,7 @@
 // Backward of the norms over rows. With n = (x - mean) * rstd and g = gain * dy:
 //   dx = rstd * (g - mean(g) - n * mean(g * n)) + dz,   dgain = sum over rows of dy * n,   dbias = sum over rows of dy.
-// mean(g) belongs to LAYER alone; L2 has sums in place of means, and no second term where |x| was taken as sqrt(eps).
+// mean(g) belongs to LAYER alone; by length there are sums in place of means, and no second term where |x| was taken
+// as sqrt(eps).
 
 // A row's statistics as forward left them.
 template <int STATISTIC, class T> struct Centre {
@@ -18,10 +19,11 @@ template <int STATISTIC, class T> struct Centre {
 // Turns sum(g * n) and sum(g) into what is subtracted from g.
 template <int STATISTIC> struct Pull {
   float along, level;
-  __device__ __forceinline__ Pull(float dot, float sum, float rstd, int d, float eps) : along(dot / (float)d), level(0.0f) {
+  __device__ __forceinline__ Pull(float dot, float sum, float rstd, int d, float eps, int by_length)
+      : along(dot / (float)d), level(0.0f) {
     if constexpr (STATISTIC == LAYER) level = sum / (float)d;
     // Forward computed rsqrtf(max(squares, eps)) too, so the comparison is exact.
-    if constexpr (STATISTIC == L2) along = rstd < rsqrtf(eps) ? dot : 0.0f;
+    if (by_length) along = rstd < rsqrtf(eps) ? dot : 0.0f;
   }
   __device__ __forceinline__ float on(float g, float normed) const { return g - level - normed * along; }
 };
@@ -37,10 +39,10 @@ template <int STATISTIC, class T, class W, int VEC, int PER, int TEAM>
 __device__ __forceinline__ void norm_backward(const T* dy, const T* x, const Affine<T, W> affine, const float* shifts,
                                               const float* rstds, const T* dz, T* dx, float* gain_parts,
                                               float* bias_parts, long long rows, int d, Rows dy_rows, Rows x_rows,
-                                              Rows dx_rows, long long dz_stride, float eps) {
+                                              Rows dx_rows, long long dz_stride, float eps, int by_length) {
   constexpr int TEAMS = block_threads(TEAM) / TEAM, WIDTH = TEAM * VEC * PER;
   __shared__ float scratch[2][TEAM > 32 ? TEAM / 32 : 1];
-  __shared__ float fold[TEAMS > 1 ? TEAMS * WIDTH : 1];
+  __shared__ __align__(16) float fold[TEAMS > 1 ? TEAMS * WIDTH : 1];
   const int lane = threadIdx.x % TEAM, team = threadIdx.x / TEAM;
   float gain_sum[PER][VEC] = {}, bias_sum[PER][VEC] = {};
   for (long long first = (long long)blockIdx.x * TEAMS; first < rows; first += (long long)gridDim.x * TEAMS) {
@@ -70,7 +72,7 @@ __device__ __forceinline__ void norm_backward(const T* dy, const T* x, const Aff
     }
     dot = team_sum<TEAM>(dot, scratch[0]);
     if constexpr (STATISTIC == LAYER) sum = team_sum<TEAM>(sum, scratch[1]);
-    const Pull<STATISTIC> pull(dot, sum, centre.rstd, d, eps);
+    const Pull<STATISTIC> pull(dot, sum, centre.rstd, d, eps, by_length);
 #pragma unroll
     for (int step = 0; step < PER; step++) {
       const int column = (step * TEAM + lane) * VEC;

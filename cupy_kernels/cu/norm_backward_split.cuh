@@ -37,7 +37,7 @@ __device__ __forceinline__ void norm_backward_apply(const T* dy, const T* x, con
                                                     const float* shifts, const float* rstds, const float* sums,
                                                     const T* dz, T* dx, int d, int slices, int slice_width,
                                                     Rows dy_rows, Rows x_rows, Rows dx_rows, long long dz_stride,
-                                                    float eps) {
+                                                    float eps, int by_length) {
   const long long row = blockIdx.x / slices;
   const int slice = blockIdx.x % slices, thread = threadIdx.x;
   const int start = slice * slice_width, end = min(d, start + slice_width);
@@ -48,7 +48,7 @@ __device__ __forceinline__ void norm_backward_apply(const T* dy, const T* x, con
     dot += __ldg(sums + (row * slices + s) * 2);
     sum += __ldg(sums + (row * slices + s) * 2 + 1);
   }
-  const Pull<STATISTIC> pull(dot, sum, centre.rstd, d, eps);
+  const Pull<STATISTIC> pull(dot, sum, centre.rstd, d, eps, by_length);
   for (int column = start + thread * VEC; column < end; column += TEAM * VEC) {
     float value[VEC], g[VEC], factor[VEC], more[VEC] = {};
     read<T, VEC>(from + column, value);
@@ -84,9 +84,6 @@ __device__ __forceinline__ void norm_backward_columns(const T* dy, const T* x, c
       bias_sum[i] += g[i];
     }
   }
-#pragma unroll
-  for (int i = 0; i < VEC; i++) {
-    if (gain_parts) gain_parts[part * d + column + i] = gain_sum[i];
-    if (STATISTIC == LAYER && bias_parts) bias_parts[part * d + column + i] = bias_sum[i];
-  }
+  if (gain_parts) keep<float, VEC>(gain_parts + part * d + column, gain_sum);
+  if (STATISTIC == LAYER && bias_parts) keep<float, VEC>(bias_parts + part * d + column, bias_sum);
 }

@@ -1,10 +1,10 @@
 // Forward of the norms over rows: y = gain * (x - mean) * rstd + bias, one read of x and one write of y.
 
-enum Statistic { RMS, LAYER, L2 };
+enum Statistic { RMS, LAYER };
 
-// RMS: 1/sqrt(mean(x^2) + eps). LAYER: the same of x - mean. L2: 1/max(|x|, sqrt(eps)). `squares` is their sum.
-template <int STATISTIC> __device__ __forceinline__ float inverse_scale(float squares, int d, float eps) {
-  if constexpr (STATISTIC == L2) return rsqrtf(fmaxf(squares, eps));
+// RMS: 1/sqrt(mean(x^2) + eps), or by length 1/max(|x|, sqrt(eps)). LAYER: the first of x - mean. `squares` is their sum.
+__device__ __forceinline__ float inverse_scale(float squares, int d, float eps, int by_length) {
+  if (by_length) return rsqrtf(fmaxf(squares, eps));
   return rsqrtf(squares / (float)d + eps);
 }
 
@@ -62,7 +62,7 @@ template <int STATISTIC, int ADD, class T, class W, int VEC, int PER, int TEAM>
 __device__ __forceinline__ void norm_forward(const T* x, const T* residual, const Affine<T, W> affine, T* y, T* z,
                                              float* shifts, float* rstds, long long rows, int d, Rows x_rows,
                                              Rows y_rows, long long residual_stride, float eps,
-                                             unsigned char* dynamic) {
+                                             int by_length, unsigned char* dynamic) {
   constexpr int ROWS = block_threads(TEAM) / TEAM;
   __shared__ float scratch[TEAM > 32 ? TEAM / 32 : 1];
   const int lane = threadIdx.x % TEAM;
@@ -109,7 +109,7 @@ __device__ __forceinline__ void norm_forward(const T* x, const T* residual, cons
       }
       sum = team_sum<TEAM>(sum, scratch);
     }
-    const float rstd = inverse_scale<STATISTIC>(sum, d, eps);
+    const float rstd = inverse_scale(sum, d, eps, by_length);
 #pragma unroll
     for (int step = 0; step < steps; step++) {
       const int column = (step * TEAM + lane) * VEC;

@@ -1,7 +1,7 @@
 // Forward for rows that are too long for one block, or too few to fill the device: a row is cut into slices, one block
 // each. The first kernel writes each slice's moments, the second merges them in their order and applies them.
 
-// Moments of a slice about the row's first element: (sum of squares, 0) for RMS and L2, (mean, M2) for LAYER.
+// Moments of a slice about the row's first element: (sum of squares, 0) for RMS, (mean, M2) for LAYER.
 // A slice is taken in chunks that fit in registers; each chunk's moments are exact two-pass ones, merged by Chan.
 template <int STATISTIC, int ADD, class T, int VEC, int PER, int TEAM>
 __device__ __forceinline__ void norm_moments(const T* x, const T* residual, T* z, float* moments, int d, int slices,
@@ -65,7 +65,7 @@ __device__ __forceinline__ void norm_moments(const T* x, const T* residual, T* z
 template <int STATISTIC, class T, class W, int VEC, int TEAM>
 __device__ __forceinline__ void norm_apply(const T* x, const float* moments, const Affine<T, W> affine, T* y,
                                            float* shifts, float* rstds, int d, int slices, int slice_width, Rows x_rows,
-                                           Rows y_rows, float eps) {
+                                           Rows y_rows, float eps, int by_length) {
   const long long row = blockIdx.x / slices;
   const int slice = blockIdx.x % slices, thread = threadIdx.x;
   const int start = slice * slice_width, end = min(d, start + slice_width);
@@ -82,7 +82,7 @@ __device__ __forceinline__ void norm_apply(const T* x, const float* moments, con
   } else {
     for (int s = 0; s < slices; s++) squares += of_row[2 * s];
   }
-  const float rstd = inverse_scale<STATISTIC>(squares, d, eps);
+  const float rstd = inverse_scale(squares, d, eps, by_length);
   for (int column = start + thread * VEC; column < end; column += TEAM * VEC) {
     float value[VEC];
     read<T, VEC>(from + column, value);

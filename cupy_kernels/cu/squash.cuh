@@ -86,9 +86,6 @@ __device__ __forceinline__ void squash_backward(const T* dy, const T* x, const W
     if constexpr (SQUASH == ERF) shift_parts[blockIdx.x] = shift_sum;
   }
   if (column >= d) return;
-#pragma unroll
-  for (int i = 0; i < VEC; i++) {
-    if (gain_parts) gain_parts[part * d + column + i] = gain_sum[i];
-    if (bias_parts) bias_parts[part * d + column + i] = bias_sum[i];
-  }
+  if (gain_parts) keep<float, VEC>(gain_parts + part * d + column, gain_sum);
+  if (bias_parts) keep<float, VEC>(bias_parts + part * d + column, bias_sum);
 }

@@ -18,4 +18,4 @@ template <int TEAM> __device__ __forceinline__ float team_sum(float value, float
 }
 
 // A team inside a warp shares its block with others: blocks of 128 threads hide latency and need no barrier.
-constexpr int block_threads(int team) { return team > 32 ? team : 128; }
+__device__ constexpr int block_threads(int team) { return team > 32 ? team : 128; }

@@ -22,7 +22,7 @@ _KERNEL = ("-fno-gnu-unique", "-fvisibility=hidden", "-ffp-contract=off", "-fno-
 _KERNEL += ("-Wno-uninitialized", "-Wno-maybe-uninitialized")
 # addr2line of binutils 2.40 takes file names of DWARF 5 from the wrong place.
 _KERNEL += ("-g1", "-gdwarf-4")
-_PLAIN = ("-O2",)
+_PLAIN = ("-O1",)  # what -O2 saves in running it costs twice in compiling
 # With SRA, GCC splits a 16-byte load into scalars, and nobody sees that it was misaligned. The instrumented
 # object is linked without the flag: the hooks are the emulator's own.
 _CHECKED = ("-O1", "-fno-tree-sra", "-fsanitize=thread")
@@ -42,7 +42,7 @@ def cache_folder() -> Path:
     except OSError:
         folder = Path(tempfile.gettempdir()) / f"normlab-cuemu-{os.getuid()}"
         folder.mkdir(exist_ok=True)
-    for path in folder.glob("*.so"):
+    for path in (*folder.glob("*.so"), *folder.glob("*.gch")):
         with contextlib.suppress(FileNotFoundError):  # another process may be cleaning up too
             if path.stat().st_mtime < time.time() - 14 * 86400:
                 path.unlink()
@@ -69,9 +69,9 @@ def _run(command: Iterable[str]) -> None:
         raise CompileError(done.stderr[:6000])
 
 
-def _built(name: str, commands: Iterable[list[str]], text: str = "") -> Path:
-    """Run ``commands``, in which @ is a path without suffix, on ``text`` in @.cpp, unless an earlier run left @.so."""
-    target = cache_folder() / f"{name}.so"
+def _built(name: str, commands: Iterable[list[str]], text: str = "", suffix: str = ".so") -> Path:
+    """Run ``commands``, in which @ is a path without suffix, on ``text`` in @.cpp; they leave @.so for the cache."""
+    target = cache_folder() / f"{name}{suffix}"
     if target.exists():
         os.utime(target)
         return target
@@ -106,13 +106,21 @@ def module(source: str, symbols: tuple[str, ...], checked: bool) -> ctypes.CDLL:
     engine()
     entries = "".join(f"CUEMU_ENTRY({symbol})\n" for symbol in symbols)
     text = f'#include "cuemu.h"\n{source}\n#define CUEMU_MOST_DYNAMIC {MOST_DYNAMIC}\n#include "tail.h"\n{entries}'
-    flags = [*_WARN, *_COMMON[:2], f"-I{HERE / 'include'}", f"-I{HERE}", *_KERNEL]
-    how = list(_CHECKED if checked else _PLAIN)
-    name = _digest(text, *flags, *how, _shim_text("include/*"), _shim_text("tail.h"), _compiler_version())
-    commands = [["g++", *flags, *how, "-c", "@.cpp", "-o", "@.o"], ["g++", "-shared", "@.o", "-o", "@.so"]]
+    flags = (*_WARN, *_COMMON[:2], f"-I{HERE / 'include'}", f"-I{HERE}", *_KERNEL, *(_CHECKED if checked else _PLAIN))
+    name = _digest(text, *flags, _shim_text("include/*"), _shim_text("tail.h"), _compiler_version())
+    commands = [["g++", *flags, *_parsed(flags), "-c", "@.cpp", "-o", "@.o"], ["g++", "-shared", "@.o", "-o", "@.so"]]
     library = ctypes.CDLL(str(_built(name, commands, text)))
     library.cuemu_dynamic.restype = ctypes.c_void_p
     return library
+
+
+@cache
+def _parsed(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the flags that include the emulator's header as g++ parsed it once for all modules."""
+    text = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <cuemu.h>\n"
+    name = _digest("header", *flags, _shim_text("include/*"), _compiler_version())
+    path = _built(name, [["g++", *flags, "-x", "c++-header", "@.cpp", "-o", "@.so"]], text, ".h.gch")
+    return "-include", str(path.with_suffix(""))
 
 
 @cache

@@ -97,7 +97,16 @@ def far(emulator: Emulator) -> None:
     chosen = plan(Request("norm_forward", "f32", "f32", rows, d, 4, "rms"), DEVICES["sm_90"])
     y = Sparse(rows * d, torch.float32)
     values = {f"{of}_{name}": 0 for of in "xy" for name in ("group", "group_stride")}
-    values |= {"x_stride": d, "y_stride": d, "rows": rows, "d": d, "eps": 1e-6, "one_gain": 0, "cast_first": 0}
+    values |= {
+        "x_stride": d,
+        "y_stride": d,
+        "rows": rows,
+        "d": d,
+        "eps": 1e-6,
+        "by_length": 0,
+        "one_gain": 0,
+        "cast_first": 0,
+    }
     last = chosen.launches[0].grid - 1
     Emulator(blocks=(last, 1), mutate=emulator.mutate).run(chosen, {**values, "x": x, "y": y})
     torch.testing.assert_close(y.values[-d:].clone(), torch.ones(d))

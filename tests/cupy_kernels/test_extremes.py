@@ -20,7 +20,15 @@ def test_the_last_row_beyond_2_to_the_32_elements(statistic: str) -> None:
     x.values[-WIDTH:] = last
     chosen = plan(Request("norm_forward", "bf16", "bf16", ROWS, WIDTH, 8, statistic), DEVICES["sm_90"])
     scalars = {f"{of}_{name}": 0 for of in "xy" for name in ("group", "group_stride")}
-    scalars |= {"x_stride": WIDTH, "y_stride": WIDTH, "rows": ROWS, "d": WIDTH, "one_gain": 0, "cast_first": 0}
+    scalars |= {
+        "x_stride": WIDTH,
+        "y_stride": WIDTH,
+        "rows": ROWS,
+        "d": WIDTH,
+        "by_length": 0,
+        "one_gain": 0,
+        "cast_first": 0,
+    }
     Emulator(blocks=(ROWS - 1, 1)).run(chosen, {**scalars, "x": x, "y": y, "eps": 1e-5})
     exact = reference(Norm(statistic), last.unsqueeze(0))[0][0]
     assert error_in_ulp(y.values[-WIDTH:].clone(), exact, 2.0**-10) <= 0.52
@@ -33,7 +41,17 @@ def test_rows_that_are_far_apart() -> None:
     y = torch.full((2, 64), torch.nan)
     chosen = plan(Request("norm_forward", "f32", "f32", 2, 64, 4, "rms"), DEVICES["sm_90"])
     scalars = {"x_stride": apart, "x_group": 0, "x_group_stride": 0, "y_stride": 64, "y_group": 0, "y_group_stride": 0}
-    values = {**scalars, "x": x, "y": y, "rows": 2, "d": 64, "eps": 1e-12, "one_gain": 0, "cast_first": 0}
+    values = {
+        **scalars,
+        "x": x,
+        "y": y,
+        "rows": 2,
+        "d": 64,
+        "eps": 1e-12,
+        "by_length": 0,
+        "one_gain": 0,
+        "cast_first": 0,
+    }
     done = Emulator().run(chosen, values)
     torch.testing.assert_close(done["y"], torch.tensor([1.0, -1.0]).unsqueeze(1).expand(2, 64))
 

@@ -140,7 +140,7 @@ def test_the_last_row_beyond_2_to_the_32_elements() -> None:
     scalars = {f"{of}_{name}": 0 for of in ("dy", "x", "dx") for name in ("group", "group_stride")}
     scalars |= {"dy_stride": d, "x_stride": d, "dx_stride": d, "dz_stride": 0, "rows": rows, "d": d}
     values = {**scalars, "dy": far_dy, "x": far_x, "dx": far_dx, "rstds": rstds, "eps": 1e-5}
-    Emulator(blocks=(rows - 1, 1)).run(chosen, {**values, "one_gain": 0, "cast_first": 0})
+    Emulator(blocks=(rows - 1, 1)).run(chosen, {**values, "by_length": 0, "one_gain": 0, "cast_first": 0})
     exact = reference(Norm("rms"), dy.unsqueeze(0), x.unsqueeze(0))[0][0]
     assert error_in_ulp(far_dx.values[-d:].clone(), exact, 2.0**-10) <= 0.52
 
