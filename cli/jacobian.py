@@ -1,37 +1,47 @@
 """``normlab jacobian``: how much a model's parts stretch changes of their input."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from normlab.cli.common import common
 from normlab.cli.failures import Command
-from normlab.cli.jacobian_tables import layer_table, part_table, records, report
-from normlab.cli.output import Output, write_whole
-from normlab.cli.spec_options import axes, spec_options
+from normlab.cli.jacobian_cases import Case, Source, of_name, of_specs, theory_of
+from normlab.cli.jacobian_files import write_images, write_table
+from normlab.cli.jacobian_tables import layer_table, lyapunov_words, part_table, records, report
+from normlab.cli.output import Output
+from normlab.cli.spec_options import FIELDS, axes, spec_options
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from normlab.jacobian import Examination
-    from normlab.spec import ModelSpec
 
 #: What is measured where nothing was said: small enough for seconds.
-_DEFAULTS = {"depth": 8, "width": 64}
-_QUANTITIES = ("apjn", "singular_value", "lyapunov")
+_DEFAULTS: Final = {"depth": 8, "width": 64}
+_QUANTITIES: Final = ("apjn", "singular_value", "lyapunov")
+#: What options are of: without one of these they are of no effect.
+_COUNTS: Final = {
+    "k": ("singular_value",),
+    "directions": ("lyapunov",),
+    "probes": ("apjn", "lyapunov"),
+    "law": ("apjn", "lyapunov"),
+}
 
 
 @click.command(cls=Command, short_help="Measure Jacobians of blocks, norms or whole models.")
+@click.argument("model", required=False)
 @spec_options
 @click.option(
     "--part",
     "parts",
     multiple=True,
     metavar="PART",
-    help='all, "block 3", "blocks 2-5", "block 3 attn", "block 3 attn branch", "block 3 attn norm" or "final norm". '
-    "Repeatable; every block without it.",
+    help='all, "block 3", "blocks 2-5", "block 3 attn", "block 3 attn branch", "block 3 attn norm", "final norm" or '
+    '"module PATH"; with "token 5" after it one token\'s own block of the matrix. Repeatable; every block without it.',
 )
 @click.option(
     "--quantity",
@@ -40,10 +50,20 @@ _QUANTITIES = ("apjn", "singular_value", "lyapunov")
     multiple=True,
     help="What to measure of every block; all unless given. Repeatable.",
 )
-@click.option("--tokens", type=click.IntRange(1), default=16, help="Positions of a sequence, drawn at random.")
-@click.option("--batch", type=click.IntRange(1), default=1, help="Sequences.")
-@click.option("--seeds", type=click.IntRange(1), default=1, metavar="N", help="Models, each with a batch of its own.")
+@click.option(
+    "--text",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A UTF-8 text to run on; otherwise random tokens, and for MODEL the documentation of Python.",
+)
+@click.option("--tokens", type=click.IntRange(1), default=16, metavar="N", help="Positions of a sequence.")
+@click.option("--batch", type=click.IntRange(1), default=1, metavar="N", help="Sequences.")
+@click.option("--stack", type=click.Choice(("decoder", "encoder")), help="Which, of a model that has both.")
+@click.option(
+    "--seeds", type=click.IntRange(1), default=1, metavar="N", help="Models, each with a batch; of MODEL batches."
+)
 @click.option("--probes", type=click.IntRange(2), default=8, metavar="N", help="Random vectors of an estimate.")
+@click.option("--law", type=click.Choice(("rademacher", "gaussian", "sphere")), default="rademacher", help="Their law.")
 @click.option("--k", type=click.IntRange(1), default=4, metavar="N", help="Largest singular values.")
 @click.option("--full", is_flag=True, help="With --part: all singular values, rank, condition number and volume.")
 @click.option("--directions", type=click.IntRange(0), default=0, metavar="N", help="Of the Lyapunov spectrum by QR.")
@@ -51,131 +71,121 @@ _QUANTITIES = ("apjn", "singular_value", "lyapunov")
     out="A folder for the table and its plots.",
     seed="Seed s of the first model: models are s, s+1, ... and their batches 10000 + s, ...",
 )
-def jacobian(output: Output, out: Path | None, seed: int, plugin: tuple[str, ...], **given: Any) -> None:
+def jacobian(
+    output: Output, model: str | None, out: Path | None, seed: int, plugin: tuple[str, ...], **given: Any
+) -> None:
     """Measure how much changes grow from layer to layer, or the Jacobian of one part, in float64.
+
+    Without MODEL they are models of the zoo. MODEL is a folder or file that transformers loads (.gguf too),
+    package.module:function, which returns a module or a pair of a module and a tokenizer, or a saved spec (.json).
 
     \b
     normlab jacobian --placements pre,post --depth 12 --width 64 --seeds 3 --out runs/jacobian
     normlab jacobian --depth 4 --width 32 --part "block 2" --part "block 2 attn norm" --full
+    normlab jacobian ./my-checkpoint --text book.txt --out runs/jacobian
     """
+    _check(model, given)
+    seeds, stack = range(seed, seed + given["seeds"]), given["stack"] or ""
+    source = Source(given["batch"], given["tokens"], given["text"], stack)
+    if model is not None:
+        found = iter([of_name(model, seeds, source)])
+    else:
+        found = _of_zoo(given, seeds, source)
+    (_parts if given["parts"] else _depths)(output, out, found, given, stack)
+
+
+def _check(model: str | None, given: Mapping[str, Any]) -> None:
+    """Refuse options that would be of no effect."""
+    source = click.get_current_context().get_parameter_source
+    typed = {name for name in given if source(name) == ParameterSource.COMMANDLINE}
+    if model is not None:
+        for field in FIELDS:
+            if {field.name, field.plural} & typed:
+                raise click.UsageError(f"{field.option} is of models of the zoo: leave it out, or MODEL")
+    if given["parts"]:
+        for name, option in (("quantities", "--quantity"), ("directions", "--directions")):
+            if name in typed:
+                raise click.UsageError(f"{option} is of every block: leave it out, or --part")
+        if given["full"] and "k" in typed:
+            raise click.UsageError("--full gives all singular values and --k some: leave one of them out")
+        return
+    if given["full"]:
+        raise click.UsageError("--full is of one part: name it, as with --part 'block 1'")
+    for name, needs in _COUNTS.items():
+        if name in typed and given["quantities"] and not set(needs) & set(given["quantities"]):
+            raise click.UsageError(f"--{name} is of {' and '.join(needs)}: leave it out, or ask for that --quantity")
+
+
+def _of_zoo(given: Mapping[str, Any], seeds: range, source: Source) -> Iterator[list[Case]]:
     from normlab.sweeps import grid
 
-    chosen = {name: given.pop(name) for name in ("parts", "quantities", "tokens", "batch", "seeds", "probes")}
-    chosen |= {name: given.pop(name) for name in ("k", "full", "directions")}
+    fields = {name: given[name] for field in FIELDS for name in (field.name, field.plural) if name}
     missing = {name: (value,) for name, value in _DEFAULTS.items() if not given[name] and not given[f"{name}s"]}
-    specs = grid(**axes({**given, **missing}))
+    specs = grid(**axes({**fields, **missing}))
     if any(spec.dropout for spec in specs):
         raise click.UsageError("a model with dropout has another Jacobian each time: leave --dropout out")
-    seeds = range(seed, seed + chosen["seeds"])
-    (_parts if chosen["parts"] else _depths)(output, out, specs, seeds, chosen)
+    return of_specs(specs, seeds, source)
 
 
 def _depths(
-    output: Output, out: Path | None, specs: Sequence["ModelSpec"], seeds: range, chosen: dict[str, Any]
+    output: Output, out: Path | None, found: Iterator[list[Case]], given: Mapping[str, Any], stack: str
 ) -> None:
+    from normlab.jacobian import measure
+    from normlab.norms import frozen_statistics
     from normlab.table import concat
 
-    measured, predicted = [], []
-    for spec in specs:
-        own = [_measured(spec, seed, chosen) for seed in seeds]
-        theory = _predicted(spec, chosen)
+    measured: list[pd.DataFrame] = []
+    predicted: list[pd.DataFrame] = []
+    counts = {name: given[name] for name in ("probes", "law", "k", "directions")}
+    for cases in found:
+        own = []
+        for case in cases:
+            # Norms over a batch take its statistics, as in training, and keep none.
+            with frozen_statistics():
+                parts = case.parts(stack)
+                quantities = given["quantities"] or _QUANTITIES
+                own.append(measure(parts, quantities=quantities, seed=case.seed, cell=case.cell, **counts))
+        theory = theory_of(cases)
         measured += own
         predicted.append(theory)
-        output.note(f"{spec.placement}, {spec.norm}, depth {spec.depth}, width {spec.width}:")
+        output.note(f"{cases[0].name}:")
         output.show(layer_table(concat(own), theory))
+        if spectrum := lyapunov_words(concat(own)):
+            output.result(spectrum)
         for reason in sorted({str(one) for one in theory["status"] if str(one).startswith("no theory")}):
             output.note(reason)
-    found, theory = concat(measured), concat(predicted)
-    output.machine({"rows": list(records(found)), "theory": list(records(theory))})
+    table, theory = concat(measured), concat(predicted)
+    output.machine({"rows": list(records(table)), "theory": list(records(theory))})
     if out is not None:
-        _write(output, out, found, theory)
+        write_table(output, out, table, theory)
 
 
-def _measured(spec: "ModelSpec", seed: int, chosen: dict[str, Any]) -> "pd.DataFrame":
-    from normlab.jacobian import measure
-    from normlab.models import build
-    from normlab.norms import frozen_statistics
-
-    data, cell = _batch(spec, seed, chosen)
-    quantities = chosen["quantities"] or _QUANTITIES
-    counts = {name: chosen[name] for name in ("probes", "k", "directions")}
-    # Norms over a batch take its statistics, as in training, and keep none.
-    with frozen_statistics():
-        return measure(build(spec, seed=seed), data, quantities=quantities, seed=seed, cell=cell, **counts)
-
-
-def _batch(spec: "ModelSpec", seed: int, chosen: dict[str, Any]) -> tuple[Any, dict[str, object]]:
-    from normlab.data import Random
-
-    source = Random(chosen["batch"], chosen["tokens"], spec.vocab)
-    seeds = {"model_seed": seed, "data_seed": 10_000 + seed}
-    return source.draw(10_000 + seed), spec.columns() | source.columns() | seeds
-
-
-def _predicted(spec: "ModelSpec", chosen: dict[str, Any]) -> "pd.DataFrame":
-    from normlab.theory import predict
-
-    table = predict(spec, chosen["batch"], chosen["tokens"])
-    none = table["status"].str.startswith("no theory") & (table["quantity"] == "")
-    return table[table["quantity"].isin(_QUANTITIES) | none].reset_index(drop=True)
-
-
-def _parts(
-    output: Output, out: Path | None, specs: Sequence["ModelSpec"], seeds: range, chosen: dict[str, Any]
-) -> None:
+def _parts(output: Output, out: Path | None, found: Iterator[list[Case]], given: Mapping[str, Any], stack: str) -> None:
     from normlab.table import concat, from_rows
 
-    tables, reports = [], []
-    for spec in specs:
-        for seed in seeds:
-            output.note(f"{spec.placement}, {spec.norm}, depth {spec.depth}, width {spec.width}, seed {seed}:")
-            found, cell = _examined(spec, seed, chosen), _batch(spec, seed, chosen)[1]
-            output.show(part_table(found))
-            tables.append(from_rows([row for one in found for row in one.rows()], cell))
-            reports += [{"spec": spec.to_dict(), "model_seed": seed, **report(one)} for one in found]
+    tables, reports, drawn = [], [], None
+    for cases in found:
+        for case in cases:
+            output.note(f"{case.name}, seed {case.seed}:")
+            seen = _examined(case, given, stack)
+            output.show(part_table(seen))
+            tables.append(from_rows([row for one in seen for row in one.rows()], case.cell))
+            spec = {"model": case.name} if case.spec is None else {"spec": case.spec.to_dict()}
+            reports += [{**spec, "model_seed": case.seed, **report(one)} for one in seen]
+            drawn = drawn or case
     output.machine({"parts": reports})
-    if out is not None:
-        _write(output, out, concat(tables))
-        _images(output, out, specs[0], seeds[0], chosen)
+    if out is not None and drawn is not None:
+        write_table(output, out, concat(tables))
+        write_images(output, out, drawn, given["parts"], stack)
+        if len(reports) > len(given["parts"]):
+            output.note("Images are of the first model alone.")
 
 
-def _examined(spec: "ModelSpec", seed: int, chosen: dict[str, Any]) -> list["Examination"]:
-    from normlab.jacobian import examine, parts
-    from normlab.models import build
+def _examined(case: Case, given: Mapping[str, Any], stack: str) -> list["Examination"]:
+    from normlab.jacobian import examine
     from normlab.norms import frozen_statistics
 
-    k = None if chosen["full"] else chosen["k"]
+    counts = {"probes": given["probes"], "law": given["law"], "k": None if given["full"] else given["k"]}
     with frozen_statistics():
-        named = parts(build(spec, seed=seed), _batch(spec, seed, chosen)[0])
-        return [examine(named.named(text), probes=chosen["probes"], k=k, seed=seed) for text in chosen["parts"]]
-
-
-def _write(output: Output, out: Path, found: "pd.DataFrame", theory: "pd.DataFrame | None" = None) -> None:
-    from normlab.plots import skipped, write_plots
-    from normlab.table import concat, to_csv_bytes
-
-    write_whole(out / "jacobian.csv.gz", to_csv_bytes(found if theory is None else concat([found, theory])))
-    names = [name for name in ("singular_values", "layer_exponents") if name not in skipped(found)]
-    for path in [out / "jacobian.csv.gz", *write_plots(found, out / "plots", names=names, theory=theory)]:
-        output.note(f"{path}")
-
-
-def _images(output: Output, out: Path, spec: "ModelSpec", seed: int, chosen: dict[str, Any]) -> None:
-    """Draw the Jacobian of each norm that was named, at the last token of the first sequence."""
-    from normlab.jacobian import dense, parts
-    from normlab.models import build
-    from normlab.norms import frozen_statistics
-    from normlab.plots import norm_jacobian, save
-
-    with frozen_statistics():
-        named = parts(build(spec, seed=seed), _batch(spec, seed, chosen)[0])
-        found = [part for text in chosen["parts"] if (part := named.named(text)).name.endswith("norm")]
-        tokens = [part.token(chosen["tokens"] - 1) for part in found]
-        matrices = [dense(token, token.point) for token in tokens]
-    (out / "plots").mkdir(exist_ok=True)
-    for part, matrix in zip(found, matrices, strict=True):
-        figure = norm_jacobian(matrix, title=f"{spec.norm}, {part.name}").get_figure(root=True)
-        assert figure is not None
-        for suffix in ("svg", "png"):
-            path = out / "plots" / f"{part.name.replace(' ', '_')}.{suffix}"
-            output.note(f"{save(figure, path)}")
+        named = case.parts(stack)
+        return [examine(named.named(text), seed=case.seed, **counts) for text in given["parts"]]

@@ -6,6 +6,7 @@ norms of a model, the zoo's or anybody's.
 
 # Importing the families registers their closed forms.
 from normlab.jacobian import closed_batch, closed_foreign, closed_pointwise, closed_statistics
+from normlab.jacobian.arithmetic import JacobianWarning
 from normlab.jacobian.chaining import Chain, chain
 from normlab.jacobian.closed_form import NormJacobian, closed_form, grouped
 from normlab.jacobian.closed_pointwise import pointwise
@@ -13,7 +14,7 @@ from normlab.jacobian.closed_statistics import by_token, statistic
 from normlab.jacobian.decomposition import Decomposition, decomposition
 from normlab.jacobian.dense import dense, formed
 from normlab.jacobian.estimate import Estimate
-from normlab.jacobian.evaluating import JacobianError
+from normlab.jacobian.evaluating import JacobianError, NonFiniteJacobian
 from normlab.jacobian.extremal import spectral_norm, spectrum, spectrum_of
 from normlab.jacobian.hutchinson import frobenius, frobenius_of
 from normlab.jacobian.linear_map import LinearMap, linearised
@@ -68,6 +69,8 @@ __all__ = [
     "MEASURED",
     # errors
     "JacobianError",
+    "NonFiniteJacobian",
+    "JacobianWarning",
     # one module a family of closed forms
     "closed_batch",
     "closed_foreign",

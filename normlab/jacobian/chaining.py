@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from normlab.jacobian.arithmetic import Digits
 from normlab.jacobian.evaluating import JacobianError, plain_attention
 from normlab.jacobian.linear_map import LinearMap, linear_map
 from normlab.jacobian.model_parts import Parts
@@ -73,10 +74,12 @@ def chain(parts: Parts) -> Iterator[Chain]:
         return starts[-1].clone()
 
     writes: dict[Port, Replace] = {site.port: cut for site in sites}
-    with plain_attention(), torch.enable_grad():
-        run(parts.model, parts.inputs, writes=writes)
+    with plain_attention(), torch.inference_mode(False), torch.enable_grad():
+        with Digits(torch.float64) as digits:
+            run(parts.model, parts.inputs, writes=writes)
+        digits.warn()
         _check(ends, starts, depth, len(writes))
-        maps = tuple(linear_map(end, start) for start, end in zip(starts[:-1], ends[1:], strict=True))
+        maps = tuple(linear_map(end, start, digits.dtype) for start, end in zip(starts[:-1], ends[1:], strict=True))
         yield Chain(parts.stack, maps)
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from normlab.jacobian.closed_form import NormJacobian, closed_form
 from normlab.jacobian.closed_pointwise import pointwise
-from normlab.jacobian.closed_statistics import statistic
+from normlab.jacobian.closed_statistics import by_token, statistic
 from normlab.jacobian.evaluating import JacobianError
 from normlab.norms.batchnorm import BatchNorm
 from normlab.norms.masking import real_tokens
@@ -27,12 +27,16 @@ def _batchnorm(norm: BatchNorm, x: Tensor) -> NormJacobian:
 
 @closed_form.register(PowerNorm)
 def _powernorm(norm: PowerNorm, x: Tensor) -> NormJacobian:
+    if not norm.training or int(norm.steps) + 1 > norm.warmup:
+        slope = (norm.running_square.cpu().double() + norm.eps).rsqrt()
+        if not norm.prescale:
+            return pointwise(x, slope=slope, gain=norm.gain)
+        gain = slope if norm.gain is None else slope * norm.gain.detach().cpu().double()
+        return statistic(x, by_token(x), centred=False, eps=norm.eps, gain=gain)
     if norm.prescale:
         raise JacobianError(
-            "powernorm with prescale norms tokens, then features: it has no closed form here; use dense"
+            "powernorm with prescale norms tokens, then features of the batch: it has no closed form here; use dense"
         )
-    if not norm.training or int(norm.steps) + 1 > norm.warmup:
-        return pointwise(x, slope=(norm.running_square.cpu().double() + norm.eps).rsqrt(), gain=norm.gain)
     _refuse_padding(x, "powernorm")
     return statistic(x, by_feature(x), centred=False, eps=norm.eps, gain=norm.gain)
 

@@ -39,5 +39,5 @@ def formed(jacobian: LinearMap) -> Float[Tensor, "rows columns"]:
         return formed(jacobian.transposed).T
     shape, like = tuple(jacobian.output.shape), jacobian.output
     units = torch.eye(jacobian.rows, dtype=like.dtype, device=like.device)
-    parts = [jacobian.vjp_batch(chunk.reshape(-1, *shape)).flatten(1) for chunk in units.split(_CHUNK)]
+    parts = [jacobian.vjp_batch(chunk.reshape(-1, *shape)).reshape(len(chunk), -1) for chunk in units.split(_CHUNK)]
     return torch.cat(parts)

@@ -11,13 +11,19 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from normlab.errors import NormlabError
+from normlab.jacobian.arithmetic import wide
 from normlab.recording.attachment import unseen
+from normlab.recording.compiled import uncompiled
 
 Function: TypeAlias = Callable[[Tensor], Tensor] | nn.Module
 
 
 class JacobianError(NormlabError, ValueError):
     """A function whose Jacobian is not defined, or would be wrong."""
+
+
+class NonFiniteJacobian(JacobianError):
+    """A Jacobian with entries that are not finite."""
 
 
 @contextmanager
@@ -36,7 +42,7 @@ def prepared(function: Function) -> Callable[[Tensor], Tensor]:
     if not isinstance(function, nn.Module):
         return function
     try:
-        copied = copy.deepcopy(function)
+        copied = copy.deepcopy(uncompiled(function))
     except (RuntimeError, TypeError) as error:
         raise JacobianError(
             f"{type(function).__name__} cannot be copied to float64 ({error}): give a function that calls it"
@@ -45,7 +51,7 @@ def prepared(function: Function) -> Callable[[Tensor], Tensor]:
 
 
 def evaluate(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call ``function`` and return its result, unseen by recorders.
+    """Call ``function`` and return its result, unseen by recorders and without casts from float64 to fewer digits.
 
     Random states and buffers are as before if the call is refused.
 
@@ -54,7 +60,8 @@ def evaluate(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     before = _states(devices)
-    with unseen(), _buffers_kept(function if isinstance(function, nn.Module) else None), torch.random.fork_rng(devices):
+    root = function if isinstance(function, nn.Module) else None
+    with unseen(), _buffers_kept(root), torch.random.fork_rng(devices), wide((args, kwargs)):
         result = function(*args, **kwargs)
         drew = any(not torch.equal(one, two) for one, two in zip(before, _states(devices), strict=True))
     if drew:

@@ -46,7 +46,7 @@ def frobenius(
         JacobianError: fewer than two probes.
         UnknownNameError: another law.
     """
-    check_probes(probes, law)
+    check_probes(probes, law, level)
     with linearised(function, x) as jacobian:
         return frobenius_of(jacobian, probes=probes, law=law, seed=seed, level=level)
 
@@ -60,20 +60,22 @@ def frobenius_of(
         JacobianError: fewer than two probes.
         UnknownNameError: another law.
     """
-    check_probes(probes, law)
+    check_probes(probes, law, level)
     drawn = draw(jacobian.output, probes, law, seed)
     return root_of_mean(np.asarray([square(jacobian.vjp(probe)) for probe in drawn]), level=level)
 
 
-def check_probes(probes: int, law: str) -> None:
-    """Refuse too few probes and unknown laws.
+def check_probes(probes: int, law: str, level: float) -> None:
+    """Refuse too few probes, unknown laws and levels that are none.
 
     Raises:
-        JacobianError: fewer than two probes.
+        JacobianError: fewer than two probes, or a level that is not between 0 and 1.
         UnknownNameError: another law.
     """
-    if probes < 2:
+    if not isinstance(probes, int) or probes < 2:
         raise JacobianError(f"probes is {probes}: give at least 2, since the interval needs a spread")
+    if not 0 < level < 1:
+        raise JacobianError(f"level is {level}: give the confidence level of the interval, between 0 and 1")
     if law not in LAWS:
         raise unknown_name("probe law", law, LAWS)
 

@@ -9,7 +9,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from normlab.errors import DataError
-from normlab.jacobian.evaluating import Function, JacobianError, evaluate, plain_attention, prepared
+from normlab.jacobian.arithmetic import Digits
+from normlab.jacobian.evaluating import (
+    Function,
+    JacobianError,
+    NonFiniteJacobian,
+    evaluate,
+    plain_attention,
+    prepared,
+)
 
 __all__ = ["Function", "JacobianError", "LinearMap", "linear_map", "linearised"]
 
@@ -25,6 +33,7 @@ class LinearMap:
         jvp_batch: the same for a batch of v, along the first dimension.
         vjp_batch: the same for a batch of u.
         input_shape: shape of x.
+        dtype: the one with the fewest digits that f computed with.
     """
 
     output: Float[Tensor, "*output"]
@@ -33,6 +42,7 @@ class LinearMap:
     jvp_batch: Callable[[Tensor], Tensor]
     vjp_batch: Callable[[Tensor], Tensor]
     input_shape: tuple[int, ...]
+    dtype: torch.dtype = torch.float64
 
     @property
     def rows(self) -> int:
@@ -45,6 +55,11 @@ class LinearMap:
         return int(torch.Size(self.input_shape).numel())
 
     @property
+    def dtype_name(self) -> str:
+        """:attr:`dtype` as the table has it."""
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
     def transposed(self) -> "LinearMap":
         """Jᵀ; its ``output`` says no more than shape, dtype and device."""
         return LinearMap(
@@ -54,6 +69,7 @@ class LinearMap:
             jvp_batch=self.vjp_batch,
             vjp_batch=self.jvp_batch,
             input_shape=tuple(self.output.shape),
+            dtype=self.dtype,
         )
 
     def after(self, first: "LinearMap") -> "LinearMap":
@@ -72,27 +88,52 @@ class LinearMap:
 def linearised(function: Function, x: Float[Tensor, "*input"]) -> Iterator[LinearMap]:
     """Differentiate ``function`` at ``x`` once, for any number of products.
 
-    A module is copied to float64, and ``x`` with it, so that the caller's model is not touched;
-    any other callable is used as it is, in the dtype of ``x``. Attention runs in its
-    elementary form meanwhile: fused kernels have no second derivative, and J v is the derivative of the
-    linear map u ↦ Jᵀ u. No recorder takes note of the evaluation.
+    A module is copied to float64, and ``x`` with it, so that the caller's model is not touched; any other callable is
+    used as it is, in the dtype of ``x``, on a copy of it. Casts of float64 tensors to fewer digits are suspended; where
+    one cannot be, as in compiled code, there is a warning. Attention runs in its elementary form meanwhile: fused
+    kernels have no second derivative, and J v is the derivative of the linear map u ↦ Jᵀ u. No recorder takes note of
+    the evaluation.
 
     Raises:
         JacobianError: the output is not one floating-point tensor that depends on the input, or the function
             draws random numbers or updates running statistics.
         DataError: ``x`` is not a finite floating-point tensor.
     """
-    if not x.is_floating_point() or not bool(torch.isfinite(x).all()):
-        raise DataError(f"the point x is a {x.dtype} tensor with non-finite or non-real entries: give finite numbers")
-    with plain_attention(), torch.enable_grad():
-        point = x.detach().to(torch.float64 if isinstance(function, nn.Module) else x.dtype).clone().requires_grad_()
-        yield linear_map(_output(prepared(function), point), point)
+    _check_point(x)
+    with plain_attention(), torch.inference_mode(False), torch.enable_grad():
+        ready, dtype = prepared(function), torch.float64 if isinstance(function, nn.Module) else x.dtype
+        point = x.detach().to(dtype).clone().requires_grad_()
+        with Digits(dtype) as digits:
+            output = _output(ready, point)
+        digits.warn()
+        try:
+            yield linear_map(output, point, digits.dtype)
+        except NonFiniteJacobian as error:
+            raise NonFiniteJacobian(f"{getattr(function, 'name', 'the function')}: {error}") from error
 
 
-def linear_map(output: Float[Tensor, "*output"], point: Float[Tensor, "*input"]) -> LinearMap:
+def _check_point(x: Tensor) -> None:
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        what = f"a {x.dtype} tensor" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+        raise DataError(f"the point x is {what}: give a tensor of floating-point numbers")
+    if not x.numel():
+        raise DataError(f"the point x has shape {tuple(x.shape)} and no entries: give at least one")
+    if not bool(torch.isfinite(x).all()):
+        count = int((~torch.isfinite(x)).sum())
+        raise DataError(f"{count} of the {x.numel()} entries of the point x are not finite: give finite numbers")
+
+
+def linear_map(
+    output: Float[Tensor, "*output"], point: Float[Tensor, "*input"], dtype: torch.dtype = torch.float64
+) -> LinearMap:
     """Return ∂output/∂point of a graph that autograd has recorded.
 
     The graph of Jᵀ, whose derivative J v is, is built when the first J v is asked for.
+
+    Args:
+        output: f(x).
+        point: x.
+        dtype: the one with the fewest digits that f computed with.
     """
     kept: list[tuple[Tensor, Tensor]] = []
 
@@ -100,7 +141,7 @@ def linear_map(output: Float[Tensor, "*output"], point: Float[Tensor, "*input"])
         if not kept:
             with torch.enable_grad():
                 probe = torch.zeros_like(output, requires_grad=True)
-                (pulled,) = torch.autograd.grad(output, point, probe, create_graph=True, materialize_grads=True)
+                pulled = _grad(output, point, probe, create_graph=True)
             kept.append((pulled, probe))
         return kept[0]
 
@@ -111,6 +152,7 @@ def linear_map(output: Float[Tensor, "*output"], point: Float[Tensor, "*input"])
         jvp_batch=lambda v: _products(*transposed(), v),
         vjp_batch=lambda u: _products(output, point, u),
         input_shape=tuple(point.shape),
+        dtype=dtype,
     )
 
 
@@ -118,7 +160,19 @@ def _product(of: Tensor, to: Tensor, w: Tensor) -> Tensor:
     """Return ∂⟨of, w⟩/∂to."""
     if not of.requires_grad:
         return torch.zeros_like(to)
-    return torch.autograd.grad(of, to, w.to(of), retain_graph=True, materialize_grads=True)[0].detach()
+    return _grad(of, to, w.to(of), retain_graph=True).detach()
+
+
+def _grad(of: Tensor, to: Tensor, w: Tensor, **how: bool) -> Tensor:
+    try:
+        return torch.autograd.grad(of, to, w, materialize_grads=True, **how)[0]
+    except RuntimeError as error:
+        if "modified by an inplace operation" not in str(error):
+            raise
+        raise JacobianError(
+            "the function writes in place over what its derivative needs: let it make a new tensor, as x = x * y does "
+            "where x *= y does not"
+        ) from error
 
 
 def _products(of: Tensor, to: Tensor, w: Tensor) -> Tensor:
@@ -135,11 +189,22 @@ def _products(of: Tensor, to: Tensor, w: Tensor) -> Tensor:
 
 
 def _output(function: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:
-    output = evaluate(function, point)
-    if not isinstance(output, Tensor) or not output.is_floating_point():
-        raise JacobianError(
-            f"the function returns {type(output).__name__}: wrap it so that it returns one floating-point tensor"
-        )
+    # A copy, so that a function may write to its input.
+    output = evaluate(function, point.clone())
+    if not isinstance(output, Tensor):
+        example = ", as lambda x: f(x)[0] does" if isinstance(output, tuple | list) and output else ""
+        raise JacobianError(f"the function returns {_what(output)}: let it return one floating-point tensor{example}")
+    if not output.is_floating_point():
+        raise JacobianError(f"the function returns a {output.dtype} tensor: let it return floating-point numbers")
+    if not output.numel():
+        raise JacobianError(f"the function returns a tensor of shape {tuple(output.shape)}, which has no entries")
     if not output.requires_grad:
-        raise JacobianError("the output does not depend on x through differentiable operations: check the function")
+        raise JacobianError(
+            "the function's result does not depend on x as far as autograd can tell, so its Jacobian would be zero: "
+            "leave out detach, no_grad and .item()"
+        )
     return output
+
+
+def _what(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

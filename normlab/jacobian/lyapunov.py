@@ -48,7 +48,7 @@ def local_exponents(
         JacobianError: fewer than two probes.
         UnknownNameError: another law.
     """
-    check_probes(probes, law)
+    check_probes(probes, law, level)
     found = []
     for place, block in enumerate(blocks.maps):
         drawn = draw(block.output.new_empty(block.input_shape), probes, law, seed * blocks.depth + place)

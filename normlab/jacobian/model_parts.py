@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from normlab.errors import suggest
-from normlab.jacobian.evaluating import JacobianError, evaluate, prepared
+from normlab.jacobian.evaluating import JacobianError, NonFiniteJacobian, prepared
 from normlab.jacobian.naming import part_named
 from normlab.jacobian.norm_paths import found_final_norm, found_norms, zoo_final_norm, zoo_norms
-from normlab.jacobian.part import ModulePart, Part, Span
-from normlab.jacobian.taps import run, with_dtype
+from normlab.jacobian.part import ModulePart, Part, Span, TokenPart
+from normlab.jacobian.taps import call, inputs_of, run
 from normlab.models import Transformer
 from normlab.recording import Architecture, Observed, Port, SitePlan, discover
-from normlab.recording.discovery.finding import arguments
+from normlab.recording.compiled import uncompiled
 from normlab.recording.zoo import zoo_plan
 
 #: (layer, sub-layer, site) of a tensor.
@@ -41,12 +41,14 @@ class Parts:
         sites: a site plan of your own, as for :func:`normlab.record`.
 
     Raises:
-        JacobianError: no residual stream was found, or the model has no such stack.
+        JacobianError: no residual stream was found, the model has no such stack, or it does not run on the batch.
     """
 
     def __init__(self, model: nn.Module, batch: Any, *, stack: str = "", sites: SitePlan | None = None) -> None:
+        if not isinstance(model, nn.Module):
+            raise JacobianError(f"the model is a {type(model).__name__}: give a torch module")
+        model, self.inputs = uncompiled(model), inputs_of(batch)
         self.model = cast(nn.Module, prepared(model))
-        self.inputs = with_dtype(arguments(batch), torch.float64)
         plan = sites or (zoo_plan(model) if isinstance(model, Transformer) else self.architecture.plan)
         stacks = list(dict.fromkeys(one.address.stack for one in plan.observed if one.address.site == "stream"))
         if not stacks:
@@ -66,12 +68,19 @@ class Parts:
     @cached_property
     def architecture(self) -> Architecture:
         """What discovery found."""
+        with torch.no_grad():
+            call(self.model, self.inputs)  # what the model does not take is refused before anything else
         return discover(self.model, self.inputs[1] if self.inputs[1] else self.inputs[0])
 
     @property
     def depth(self) -> int:
         """The number of blocks."""
         return max(layer for layer, _, _ in self._sites)
+
+    @property
+    def entries(self) -> int:
+        """The number of entries of the stream: tokens of the batch times features."""
+        return self._values[self.site(self.stream(0)).port].numel()
 
     def sublayers(self, layer: int) -> tuple[str, ...]:
         """Return the names of the sub-layers of a block after which the stream can be read, in order."""
@@ -164,14 +173,14 @@ class Parts:
         )
         try:
             with torch.no_grad():
-                evaluate(self.model, *self.inputs[0], **self.inputs[1])
+                call(self.model, self.inputs)
         finally:
             handle.remove()
         if len(calls) != 1:
             raise JacobianError(f"module {path!r} ran {len(calls)} times: give one that runs once in a pass")
         if not (calls[0][0] and isinstance(calls[0][0][0], Tensor)):
             raise JacobianError(f"module {path!r} takes no tensor as its first argument: give another module")
-        return ModulePart(name or f"module {path}", module, calls[0])
+        return self._finite(ModulePart(name or f"module {path}", module, calls[0]))
 
     def span(self, start: Place, end: Place, name: str = "") -> Part:
         """Return the part between two sites, each (layer, sub-layer, site); layer 0 has the sub-layer ``embed``.
@@ -183,13 +192,22 @@ class Parts:
         if not one.gradient:
             raise JacobianError(f"x = {_words(start)} cannot be replaced: modules see it in several views")
         name = name or f"{_words(start)} → {_words(end)}"
-        return Span(name, self.model, self.inputs, one.port, two.port, self._values[one.port])
+        return self._finite(Span(name, self.model, self.inputs, one.port, two.port, self._values[one.port]))
 
-    def named(self, text: str) -> Part:
+    def _finite(self, part: Part) -> Part:
+        if bool(torch.isfinite(part.point).all()):
+            return part
+        streams = {place: self._values[one.port] for place, one in self._sites.items() if place[2] == "stream"}
+        first = [_words(place) for place, value in streams.items() if not bool(torch.isfinite(value).all())]
+        since = f"the first stream that is not finite is the {first[0]}" if first else "the streams are finite"
+        raise NonFiniteJacobian(f"{part.name}: what it receives on this batch is not finite; {since}")
+
+    def named(self, text: str) -> Part | TokenPart:
         """Return the part that a text names.
 
         ``all``; ``block 3``; ``blocks 2-5``; ``block 3 attn``; ``block 3 attn branch``; ``block 3 attn norm``, or
-        ``... output norm``, ``... outer norm``; ``final norm``; ``module PATH``.
+        ``... output norm``, ``... outer norm``; ``final norm``; ``module PATH``; and each with ``token 5`` after it
+        for a token's own block, ``token 5 to 7`` for ∂y_7/∂x_5, ``token 5 sequence 1`` for another sequence.
 
         Raises:
             JacobianError: the text names no part.

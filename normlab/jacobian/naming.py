@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from normlab.jacobian.evaluating import JacobianError
-from normlab.jacobian.part import Part
+from normlab.jacobian.part import Part, TokenPart
 
 if TYPE_CHECKING:
     from normlab.jacobian.model_parts import Parts
@@ -25,18 +25,29 @@ GRAMMAR: Final[Mapping[str, Callable[..., Part]]] = {
     r"module (\S+)": lambda parts, path: parts.module(path),
 }
 
+#: One token's own block, ∂y_to/∂x_token.
+_TOKEN: Final = r"(.+) token (\d+)(?: to (\d+))?(?: sequence (\d+))?"
 
-def part_named(parts: "Parts", text: str) -> Part:
-    """Return the part that a text names, in one of the forms of :data:`GRAMMAR`.
+
+def part_named(parts: "Parts", text: str) -> Part | TokenPart:
+    """Return the part that a text names, in one of the forms of :data:`GRAMMAR`, or a block of tokens of one.
 
     Raises:
         JacobianError: the text names no part.
     """
+    if token := re.fullmatch(_TOKEN, text.strip()):
+        whole, position, of, sequence = token.groups()
+        of = None if of is None else int(of)
+        return _whole(parts, whole).token(int(position), of=of, sequence=int(sequence or 0))
+    return _whole(parts, text)
+
+
+def _whole(parts: "Parts", text: str) -> Part:
     for pattern, part in GRAMMAR.items():
         match = re.fullmatch(pattern, text.strip())
         if match:
             return part(parts, *match.groups())
     raise JacobianError(
         f"{text!r} names no part: give all, block 3, blocks 2-5, block 3 attn, block 3 attn branch, "
-        f"block 3 attn norm, final norm or module PATH"
+        f"block 3 attn norm, final norm or module PATH, each also with token 5, or token 5 to 7, after it"
     )

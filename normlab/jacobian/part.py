@@ -32,6 +32,10 @@ class Part(nn.Module):
         """Say which part it is, and of what shape."""
         return f"{self.name}, x {list(self.point.shape)}"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Part":
+        # Its model is a copy in float64 already, which nothing changes.
+        return self
+
     def token(self, position: int, *, of: int | None = None, sequence: int = 0) -> "TokenPart":
         """Return one n×n block of the Jacobian's tokens: ∂y_of/∂x_position, of a token's own by default.
 
@@ -102,6 +106,8 @@ class TokenPart(nn.Module):
     def __init__(self, part: Part, position: int, of: int, sequence: int) -> None:
         super().__init__()
         self.part = part
+        self.name = f"{part.name} token {position}"
+        self.name += (f" to {of}" if of != position else "") + (f" sequence {sequence}" if sequence else "")
         self._into = _index(part.point, part.layout[0], sequence, position)
         self._out = _index(part.point, part.layout[1], sequence, of)
         self.point = part.point[self._into]
@@ -119,7 +125,8 @@ def _index(point: Tensor, layout: Layout, sequence: int, position: int) -> tuple
     index = {"sequences first": (sequence, position), "tokens first": (position, sequence), "flat": (position,)}[layout]
     if point.dim() == 2:
         index = (position,)
-    if len(index) != point.dim() - 1 or any(not 0 <= one < size for one, size in zip(index, point.shape, strict=False)):
+    there = (isinstance(one, int) and 0 <= one < size for one, size in zip(index, point.shape, strict=False))
+    if len(index) != point.dim() - 1 or not all(there):
         raise JacobianError(
             f"there is no token {position} of sequence {sequence} in a tensor of shape {tuple(point.shape)}: "
             f"count both from 0"

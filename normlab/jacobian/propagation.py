@@ -65,7 +65,7 @@ def apjns(
         UnknownNameError: another law.
     """
     end = blocks.depth if to_layer is None else to_layer
-    check_probes(probes, law)
+    check_probes(probes, law, level)
     if not 1 <= end <= blocks.depth:
         raise JacobianError(f"to_layer is {end}: give 1 to {blocks.depth}")
     squares = np.empty((probes, end))

@@ -7,10 +7,12 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.hooks import RemovableHandle
 
+from normlab.errors import NormlabError
 from normlab.jacobian.evaluating import JacobianError, evaluate
+from normlab.recording.discovery.finding import arguments
 from normlab.recording.plan import Port
 from normlab.recording.tensors import select
 
@@ -42,11 +44,44 @@ def run(
     reads, writes = list(reads), dict(writes or {})
     found: dict[Port, Tensor] = {}
     with _hooked(model, reads, writes, found):
-        evaluate(model, *inputs[0], **inputs[1])
+        call(model, inputs)
     for port in reads:
         if port not in found:
             raise JacobianError(f"module {port.module!r} did not run: give a batch with which the model uses it")
     return {port: _total(port, found) for port in reads}
+
+
+def call(model: nn.Module, inputs: Inputs) -> Any:
+    """Run ``model`` as a function.
+
+    Raises:
+        JacobianError: it does not run on these inputs, draws random numbers or updates statistics.
+    """
+    try:
+        return evaluate(model, *inputs[0], **inputs[1])
+    except NormlabError:
+        raise
+    except Exception as error:  # whatever a stranger's model raises
+        line = (str(error).splitlines() or [""])[0]
+        raise JacobianError(
+            f"{type(model).__name__} does not run on this batch ({type(error).__name__}: {line}): give the tensor that "
+            f"it is called with, a tuple of positional arguments or a dictionary of keyword arguments"
+        ) from error
+
+
+def inputs_of(batch: Any) -> Inputs:
+    """Return the arguments of a model, in float64 where they are numbers.
+
+    Raises:
+        JacobianError: the batch holds no tensor.
+    """
+    given = arguments(batch)
+    if not any(isinstance(one, Tensor) for one in tree_leaves(given)):
+        raise JacobianError(
+            f"the batch is a {type(batch).__name__} without a tensor: give a tensor, a tuple of positional arguments "
+            f"or a dictionary of keyword arguments"
+        )
+    return with_dtype(given, torch.float64)
 
 
 def with_dtype(inputs: Inputs, dtype: torch.dtype) -> Inputs:

@@ -1,6 +1,9 @@
 """The Jacobian of one norm as an image."""
 
+from typing import Final
+
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.colors import SymLogNorm
@@ -9,7 +12,9 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from normlab.errors import DataError
+from normlab.plots._rows import Rows
 from normlab.plots._style import style
+from normlab.plots.plot import Plot
 
 #: More rows or columns than this are thinner than a pixel.
 LARGEST = 1024
@@ -21,7 +26,9 @@ def norm_jacobian(
     ax: Axes | None = None,
     title: str = "",
 ) -> Axes:
-    """Draw the entries ∂y_i/∂x_j of a Jacobian, such as a norm's, as colours: blue below 0, red above.
+    """Draw the entries ∂y_i/∂x_j of a Jacobian, such as a norm's: dark blue below 0, grey at it, bright yellow above.
+
+    The brighter entry is the larger one, in greyscale too.
 
     The scale is logarithmic on both sides of 0 and linear within a hundredth of the largest entry of the diagonal's
     size, so that the 1/d of a projection is seen beside the diagonal::
@@ -49,7 +56,7 @@ def norm_jacobian(
         with style():
             ax = Figure(figsize=(5.2, 4.2), layout="constrained").add_subplot()
     scale = SymLogNorm(linthresh=largest / 100, vmin=-largest, vmax=largest, base=10)
-    image = ax.imshow(entries, norm=scale, cmap="RdBu_r", interpolation="nearest")
+    image = ax.imshow(entries, norm=scale, cmap="cividis", interpolation="nearest")
     figure = ax.get_figure(root=True)
     assert figure is not None
     with style():
@@ -65,3 +72,26 @@ def norm_jacobian(
     if title:
         ax.set_title(title, loc="left", fontsize=9, fontweight="bold")
     return ax
+
+
+class _NoRows(Rows):
+    """What a plot needs that is drawn from a matrix."""
+
+    def missing(self, table: pd.DataFrame) -> str:
+        """Say how it is drawn instead."""
+        return (
+            "it draws a matrix, which no table holds: call nl.plots.norm_jacobian(matrix), or "
+            "normlab jacobian --part 'block 1 attn norm' --out DIR"
+        )
+
+
+NORM_JACOBIAN: Final = Plot(
+    name="norm_jacobian",
+    title="Jacobian of one norm",
+    explains="The entries ∂y_i/∂x_j of a norm's Jacobian as colours, dark blue below 0, bright yellow above.",
+    function=norm_jacobian,
+    needs=_NoRows(""),
+    average="arithmetic",
+    finding=lambda table: "A matrix has no rows.",
+    of="matrix",
+)

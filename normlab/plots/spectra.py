@@ -45,7 +45,7 @@ def singular_values(
     """
     placed = at_streams(points(table, LARGEST, "geometric", x=x, theory=theory), table, x)
     ax = ax or new_axes()
-    dress(ax, placed, x, "singular values of a block's Jacobian", log=True)
+    dress(ax, placed, x, "singular values of a block's Jacobian\n(unit of its output per unit of its input)", log=True)
     for place, line in enumerate(_below(table, x)):
         label = "next largest, deepest model" if place == 0 else "_"
         ax.plot(line["x"], line["centre"], color=SOFT, linewidth=0.6, alpha=0.7, zorder=1, label=label)
@@ -70,6 +70,8 @@ def _below(table: pd.DataFrame, x: str) -> Iterator[pd.DataFrame]:
 
 
 SINGULAR_VALUES: Final = Plot(
+    of="jacobian",
+    note="Layer 0: the map of the first block.",
     name="singular_values",
     title="Singular values of each block",
     explains="The largest singular value of the map from layer ℓ to layer ℓ + 1, over all tokens at once: the most "

@@ -114,9 +114,12 @@ def test_a_single_feature_is_its_own_mean() -> None:
     assert not form.singular_values().any() and not form.matrix().any()
 
 
-def test_power_norm_after_its_warm_up_is_diagonal(drawn) -> None:
-    module = NORMS["powernorm"].make(WIDTH, eps=1e-5, warmup=0).double()
+@pytest.mark.parametrize("prescale", [False, True])
+def test_power_norm_after_its_warm_up_takes_its_statistic_as_given(prescale: bool, drawn) -> None:
+    module = NORMS["powernorm"].make(WIDTH, eps=1e-3, warmup=0, prescale=prescale).double()
     module.running_square.copy_(drawn(WIDTH).square() + 0.1)
+    with torch.no_grad():
+        module.gain.copy_(drawn(WIDTH, seed=3))
     x = drawn(1, 4, WIDTH, seed=1)
     with frozen_statistics():
         torch.testing.assert_close(jacobian.closed_form(module, x).matrix(), jacobian.dense(module, x))

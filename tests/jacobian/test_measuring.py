@@ -7,7 +7,8 @@ import torch
 
 import normlab as nl
 from normlab.errors import UnknownNameError
-from normlab.jacobian import dense, examine, measure, parts
+from normlab.jacobian import JacobianError, JacobianWarning, chain, dense, examine, measure, parts
+from normlab.recording import Address, Observed, Port, SitePlan
 from normlab.table import QUANTITIES, concat, read_csv, to_csv_bytes
 
 SPEC = nl.ModelSpec(depth=3, width=8, heads=2)
@@ -99,3 +100,35 @@ def test_an_examined_part_gives_rows_too(batch) -> None:
     kept = nl.table.from_rows(list(one.rows()))
     assert kept["name"].iloc[0] == "block 1 attn inner norm" and len(kept) == 33
     assert float(kept["value"].iloc[0]) == pytest.approx(one.norm.value**2 / 32)
+
+
+def test_what_is_not_finite_has_rows_that_say_so(batch) -> None:
+    model = nl.build(SPEC, seed=0)
+    with torch.no_grad():
+        model.stacks["decoder"].blocks[1].sublayers["attn"].mixer.o.weight[0, 0] = float("nan")
+    found = measure(model, batch, k=2, directions=1, probes=2)
+    fine = found["layer"].eq(0) & found["to_layer"].eq(1)
+    assert (found.loc[fine, "status"] == "ok").all() and found.loc[fine, "value"].notna().all()
+    assert (found.loc[~fine, "status"] == "nonfinite").all() and found.loc[~fine, "value"].isna().all()
+    assert len(rows(found, "singular_value", "002")) == 3
+
+
+def test_directions_that_the_stream_lacks_are_said(batch) -> None:
+    for wrong in (1000, -1):
+        with pytest.raises(JacobianError, match=f"directions is {wrong}: the stream has 32 entries, so give 0 to 32"):
+            measure(nl.build(SPEC, seed=0), batch, directions=wrong)
+
+
+def test_rows_say_with_what_the_model_computes(batch) -> None:
+    class Copies(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.empty(x.shape, dtype=torch.float32).copy_(x.tanh() * 0.1)
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 4), Copies(), Copies())
+    sites = [Observed(Address("decoder", 0, "embed", "stream"), Port("0"))]
+    sites += [Observed(Address("decoder", layer, "mlp", "stream"), Port(f"{layer}")) for layer in (1, 2)]
+    found = parts(model, torch.ones(1, 3, 2), sites=SitePlan(observed=tuple(sites)))
+    with pytest.warns(JacobianWarning, match="computes in float32 inside"), chain(found) as blocks:
+        assert [block.dtype_name for block in blocks.maps] == ["float32", "float32"]
+    with pytest.warns(JacobianWarning, match="computes in float32 inside"):
+        assert {row["dtype"] for row in examine(found.block(2)).rows()} == {"float32"}

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import normlab as nl
-from normlab.jacobian import JacobianError, dense, parts
+from normlab.jacobian import JacobianError, NonFiniteJacobian, dense, examine, parts
 from normlab.norms import NORMS, frozen_statistics
 from normlab.placements import PLACEMENTS
 from normlab.recording import Address, Observed, Port, SitePlan
@@ -170,3 +170,40 @@ def test_a_module_that_runs_twice_is_no_part() -> None:
     found = parts(Twice(), torch.randn(2, 3, 6))
     with pytest.raises(JacobianError, match="ran 2 times"):
         found.module("norm")
+
+
+@pytest.mark.parametrize("batch", ["abc", None, [1, 2], {"tokens": 3}])
+def test_a_batch_without_tensors_is_said(batch) -> None:
+    with pytest.raises(JacobianError, match="without a tensor: give a tensor, a tuple"):
+        parts(built(), batch)
+
+
+def test_a_batch_that_the_model_does_not_take_is_said() -> None:
+    with pytest.raises(JacobianError, match="Transformer does not run on this batch"):
+        parts(built(), torch.rand(1, 4)).block(1)
+    with pytest.raises(JacobianError, match="Twice does not run on this batch"):
+        parts(Twice(), torch.ones(1, 4, 5))
+
+
+def test_the_first_stream_that_is_not_finite_is_named() -> None:
+    model, batch = built(), nl.data.random_batch(**BATCH, seed=1)
+    with torch.no_grad():
+        model.stacks["decoder"].blocks[1].sublayers["attn"].mixer.o.weight[0, 0] = float("nan")
+    found = parts(model, batch)
+    for name in ("block 3", "block 2 mlp", "block 2 mlp norm", "final norm"):
+        with pytest.raises(NonFiniteJacobian, match="first stream that is not finite is the stream of layer 2, attn"):
+            found.named(name)
+    block = found.block(2)
+    with pytest.raises(NonFiniteJacobian, match="block 2: its Jacobian has entries that are not finite"):
+        examine(block)
+
+
+@pytest.mark.parametrize("text", ["block 2 token 1", "block 2 token 1 to 3", "block 2 token 1 to 3 sequence 1"])
+def test_one_tokens_own_block_by_name(text: str) -> None:
+    found = parts_of()
+    part = found.named(text)
+    x, y, sequence = 1, 3 if " to " in text else 1, 1 if "sequence" in text else 0
+    whole, width = jacobian(found.block(2)), part.point.numel()
+    tokens = whole.reshape(2, -1, width, 2, whole.shape[1] // 2 // width, width)
+    close(jacobian(part), tokens[sequence, y, :, sequence, x, :])
+    assert part.name == text and examine(part, k=None).spectrum.shape == (width, width)

@@ -101,7 +101,7 @@ def test_what_has_no_jacobian_is_refused() -> None:
         jacobian.dense(nn.BatchNorm1d(4), torch.stack([x, 2 * x]))
     with pytest.raises(JacobianError, match="does not depend on x"):
         jacobian.dense(lambda x: torch.ones(3), x)
-    with pytest.raises(JacobianError, match="returns tuple"):
+    with pytest.raises(JacobianError, match="returns a tuple"):
         jacobian.dense(lambda x: (x, x), x)
     with pytest.raises(JacobianError, match="at most 4096"):
         jacobian.dense(lambda x: x * 1, point(5000))

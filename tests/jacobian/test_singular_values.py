@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from normlab import jacobian
-from normlab.jacobian import JacobianError
+from normlab.jacobian import JacobianError, NonFiniteJacobian
 from normlab.norms import NORMS
 
 
@@ -64,3 +64,40 @@ def test_intervals_have_student_quantiles_and_cover(drawn) -> None:
     assert one.high**2 - one.value**2 == pytest.approx(reach, rel=1e-9)
     # Quantiles of a Gaussian would cover 86 %.
     assert 0.92 < np.mean([one.low < truth < one.high for one in found]) < 0.98
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-200, 1e200])
+@pytest.mark.parametrize("entries", [10, 300])
+def test_a_jacobian_may_be_zero_or_have_squares_that_no_number_holds(size: float, entries: int, drawn) -> None:
+    found = jacobian.spectrum(lambda x: x * size, drawn(entries), k=3)
+    np.testing.assert_allclose(found.values, size, rtol=1e-12)
+    assert found.residuals.max() < 1e-12
+
+
+@pytest.mark.parametrize("entries", [10, 300])
+def test_what_is_not_finite_has_no_singular_values(entries: int) -> None:
+    for k in (3, None):
+        with pytest.raises(NonFiniteJacobian, match="the function: its Jacobian has entries that are not finite"):
+            jacobian.spectrum(torch.sqrt, torch.zeros(entries), k=k)
+
+
+def test_levels_and_probes_that_are_none_are_said(drawn) -> None:
+    for wrong in (0.0, 1.5):
+        with pytest.raises(JacobianError, match="give the confidence level of the interval, between 0 and 1"):
+            jacobian.frobenius(lambda x: x, drawn(3), level=wrong)
+
+
+def test_directions_that_are_stretched_alike_are_all_found(drawn) -> None:
+    norm, x = NORMS["layernorm"].make(40, eps=0.0), drawn(1, 8, 40) * torch.arange(1, 9).reshape(1, 8, 1)
+    exact = jacobian.closed_form(norm.double(), x).singular_values()[:60].numpy()
+    for k in (4, 60):  # each token has 38 that are equal
+        found = jacobian.spectrum(norm, x, k=k)
+        np.testing.assert_allclose(found.values, exact[:k], rtol=1e-9)
+        assert found.residuals.max() < 1e-6
+
+
+def test_more_may_be_asked_for_than_there_are(drawn) -> None:
+    a, b = drawn(300, 2), drawn(300, 2, seed=1)
+    found = jacobian.spectrum(lambda x: a @ (b.T @ x), drawn(300), k=5).values
+    np.testing.assert_allclose(found[:2], torch.linalg.svdvals(a @ b.T)[:2].numpy(), rtol=1e-9)
+    assert found[2:].max() < 1e-5 * found[0]

@@ -55,8 +55,7 @@ def test_blocks_sub_layers_and_the_chain_agree(name: str) -> None:
     whole = _jacobian(found.blocks(1, 2))
     steps = [_jacobian(found.sublayer(layer, sub)) for layer in (2, 1) for sub in reversed(found.sublayers(layer))]
     assert len(steps) == (6 if name == "t5" else 4)
-    # Their norms compute in float32, whatever they are given.
-    _close(torch.linalg.multi_dot(steps), whole, 1e-6)
+    _close(torch.linalg.multi_dot(steps), whole, 1e-12)
     with chain(found) as blocks:
         _close(formed(blocks.between(0, 2)), whole, 1e-12)
 
