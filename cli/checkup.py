@@ -6,6 +6,7 @@ import platform
 import re
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import normlab
@@ -104,8 +105,25 @@ def _machine() -> dict[str, Any]:
         "cores": cores,
         "torch_threads": torch.get_num_threads(),
         "kernels": kernels_info(),
+        "sums": _sums(),
         "memory_bytes": int(psutil.virtual_memory().total),
     }
+
+
+def _sums() -> dict[str, Any]:
+    """Say whether the recorder's compiled sums are used, and why not."""
+    from normlab.recording import native
+
+    spec = find_spec("normlab.recording._native")
+    if spec is None or spec.origin is None:
+        why = "the package was built without a C++ compiler: install one, then run make setup or pip install again"
+        return {"compiled": False, "why": why}
+    try:
+        native.loaded(spec.origin)
+    except (OSError, AttributeError) as error:
+        why = f"{spec.origin} cannot be loaded ({error}): build it again with make setup or pip install"
+        return {"compiled": False, "why": why}
+    return {"compiled": True, "why": "built with a C++ compiler"}
 
 
 def _text_problems() -> list[str]:

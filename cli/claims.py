@@ -80,7 +80,7 @@ def list_claims(output: Output, out: Path | None, seed: int, plugin: tuple[str, 
 
 @click.command(cls=Command)
 @click.argument("claim", metavar="ID")
-@common(out="Also write what --json prints to this file.")
+@common(out="Also write what --json prints to this file.", options=False)
 def show(output: Output, out: Path | None, seed: int, plugin: tuple[str, ...], claim: str) -> None:
     """Show the claim ID: what it states, how it is decided, and what would refute it."""
     import json

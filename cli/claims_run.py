@@ -7,8 +7,9 @@ import click
 
 from normlab.cli.common import common
 from normlab.cli.failures import Command, Failure, Interrupted
-from normlab.cli.output import Output, counted, write_json, write_whole
+from normlab.cli.output import Output, counted, write_json
 from normlab.cli.progress import watch
+from normlab.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +67,7 @@ def run_claims(
     verdicts = judge_all(table, chosen, untested=True, own=True)
     found = {"claims": [verdict.to_json() for verdict in verdicts]}
     write_json(out / "verdicts.json", found)
-    write_whole(out / "verdicts.md", scoreboard(verdicts, seeds=numbers, versions=measured_with(out)).encode())
+    write_whole(out / "verdicts.md", scoreboard(verdicts, seeds=numbers, versions=measured_with(out)))
     page = claims_report(out, out / "report.html", verdicts, table)
     output.machine(found)
     output.show(verdict_table(verdicts))

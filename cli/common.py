@@ -13,20 +13,19 @@ from normlab.cli.config import read_config
 from normlab.cli.output import Output
 
 
-def common(
-    *, out: str, seed: str = "Nothing in this command is random: any seed gives the same."
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def common(*, out: str, seed: str = "", options: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add ``--out``, ``--seed``, ``--json``, ``--quiet``, ``--config`` and ``--plugin``.
 
     The command receives ``out``, ``seed``, ``plugin`` and, from the two switches, one ``output``.
 
     Args:
         out: help of ``--out``.
-        seed: help of ``--seed``.
+        seed: help of ``--seed``; a command in which nothing is random takes one too, and does not show it.
+        options: whether the command has options of its own, which a file can give; otherwise ``--config`` is not shown.
     """
-    options = (
+    given = (
         click.option("--out", type=click.Path(path_type=Path), help=out),
-        click.option("--seed", type=click.IntRange(min=0), metavar="N", default=0, help=seed),
+        click.option("--seed", type=click.IntRange(min=0), metavar="N", default=0, help=seed, hidden=not seed),
         click.option("--json", "as_json", is_flag=True, help="JSON on the standard output, all else on the error."),
         click.option("--quiet", is_flag=True, help="Say nothing but results and errors."),
         click.option(
@@ -35,6 +34,7 @@ def common(
             is_eager=True,
             expose_value=False,
             callback=read_config,
+            hidden=not options,
             help="TOML file with options, one table a command; flags and environment variables win.",
         ),
         click.option(
@@ -51,7 +51,7 @@ def common(
         def command(*, as_json: bool, quiet: bool, **kwargs: Any) -> None:
             function(output=Output(as_json, quiet), **kwargs)
 
-        for option in reversed(options):
+        for option in reversed(given):
             command = option(command)
         return command
 

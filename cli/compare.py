@@ -8,7 +8,8 @@ import click
 from normlab.cli.common import common
 from normlab.cli.failures import Command, Failure
 from normlab.cli.inspect_table import layer_table
-from normlab.cli.output import Output, write_json, write_whole
+from normlab.cli.output import Output, write_json
+from normlab.files import write_whole
 
 if TYPE_CHECKING:
     from normlab.inspection import Comparison
@@ -115,16 +116,12 @@ def _models(a: str, b: str, seed: int, tolerance: float | None, given: dict[str,
 
 
 def _write(folder: Path, found: "Comparison") -> list[str]:
-    from normlab.plots import draw_comparison, save
+    from normlab.plots import write_plots
     from normlab.table import to_csv_bytes
 
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "comparison.json", found.to_dict())
     table = folder / "results.csv.gz"
     write_whole(table, to_csv_bytes(found.table))
-    (folder / "plots").mkdir(exist_ok=True)
-    figures = draw_comparison(found.table)
-    plots = [
-        save(figure, folder / "plots" / f"{name}.{kind}") for name, figure in figures.items() for kind in ("svg", "png")
-    ]
+    plots = write_plots(found.table, folder / "plots", note=f"A: {found.a}\nB: {found.b}")
     return [str(path) for path in (*plots, table, folder / "comparison.json")]

@@ -12,7 +12,7 @@ from normlab.cli.output import Output, write_json
 
 
 @click.command(cls=Command, short_help="Say what is installed and what would be used.")
-@common(out="Also write what --json prints to this file.")
+@common(out="Also write what --json prints to this file.", options=False)
 def doctor(output: Output, out: Path | None, seed: int, plugin: tuple[str, ...]) -> None:
     """Say what is installed, which device would be used and how many threads.
 
@@ -46,9 +46,16 @@ def _lines(found: dict[str, Any]) -> list[str]:
             f"Threads: a sweep runs up to {found['cores']} workers of one thread each; "
             f"in this process torch would use {found['torch_threads']}",
             f"Kernels on CUDA tensors: {found['kernels']['backend']} ({found['kernels']['why']})",
+            _sums(found["sums"]),
             f"Memory: {found['memory_bytes'] / 2**30:.1f} GiB",
         ]
     return lines
+
+
+def _sums(found: dict[str, Any]) -> str:
+    if found["compiled"]:
+        return f"Sums of recorded tensors: compiled ({found['why']})"
+    return f"Sums of recorded tensors: torch, at a few times the cost; {found['why']}"
 
 
 def _extras(packages: list[dict[str, Any]]) -> list[str]:

@@ -8,7 +8,8 @@ import click
 from normlab.cli.common import common
 from normlab.cli.failures import Command, Failure
 from normlab.cli.inspect_table import layer_table
-from normlab.cli.output import Output, counted, write_json, write_whole
+from normlab.cli.output import Output, counted, write_json
+from normlab.files import write_whole
 
 if TYPE_CHECKING:
     from normlab.inspection import Condition, Inspection, Outcome
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 @click.option(
     "--dtype",
     type=click.Choice(("float32", "float64", "bfloat16", "float16")),
-    default="float32",
-    help="Of the weights.",
+    help="Of the weights; float32 unless given, and for package.module:function what its module has.",
 )
 @click.option("--no-grad", is_flag=True, help="Run forward only.")
 @click.option(
@@ -55,7 +55,7 @@ def inspect(
     text: Path | None,
     batch: int,
     tokens: int,
-    dtype: str,
+    dtype: str | None,
     no_grad: bool,
     conditions: tuple[str, ...],
     out: Path | None,
@@ -73,63 +73,79 @@ def inspect(
     normlab inspect --architecture config.json
 
     \b
-    A condition is WHAT.QUANTITY[:SUBLAYER][@BLOCKS] OP NUMBER, or loss OP NUMBER:
+    A condition is WHAT.QUANTITY[:SUBLAYER][@[STACK:]BLOCKS] OP NUMBER, or loss OP NUMBER:
       WHAT is a site (stream, update, input, logits, ...) or a parameter's role (down, q, ...),
       BLOCKS is all (default), first, last, 3 or 2-5, and OP one of < <= > >= == !=.
+      Of a model with two stacks STACK says which: stream.median_rms@decoder:last.
+    Exit code 1: one fails, or speaks of what the model does not have; the report is written all the same.
     """
     if (model is None) == (architecture is None):
         raise click.UsageError("give either MODEL or --architecture PATH")
     if architecture is not None:
         _architecture(output, architecture, out)
         return
-    import torch
-
-    from normlab.inspection import check
     from normlab.inspection import inspect as look
+    from normlab.inspection import outcome
 
-    parsed = _parsed(conditions)
+    parsed = _parsed(conditions, backward=not no_grad)
     found = look(
         str(model),
         text=text,
         batch=batch,
         tokens=tokens,
         seed=seed,
-        dtype=getattr(torch, dtype),
+        dtype=dtype,
         backward=not no_grad,
     )
-    outcomes = [check(condition, found.table) for condition in parsed]
-    files = {} if out is None else _write(out, found)
-    output.machine({**found.to_dict(), "assertions": [_outcome(one) for one in outcomes], "files": files})
+    outcomes = [outcome(condition, found.table) for condition in parsed]
+    said = {**found.to_dict(), "assertions": [_outcome(one) for one in outcomes]}
+    files = {} if out is None else _write(out, found, said)
+    output.machine({**said, "files": files})
     output.result(str(found))
     output.show(layer_table(found.layers))
     for one in outcomes:
         output.result(one.says)
     output.result(f"Report: {files['report']}" if files else "No report is written without --out.")
-    if failed := [one for one in outcomes if not one.holds]:
-        raise Failure(f"{len(failed)} of {counted(len(outcomes), 'assertion')} failed: {failed[0].says}")
+    _judge(outcomes)
 
 
-def _parsed(conditions: tuple[str, ...]) -> "list[Condition]":
+def _parsed(conditions: tuple[str, ...], *, backward: bool) -> "list[Condition]":
+    """Read the conditions, and refuse what can be refused before anything runs."""
     from normlab.errors import DataError
-    from normlab.inspection import parse
+    from normlab.inspection import check_recorded, parse
 
     try:
-        return [parse(condition) for condition in conditions]
+        parsed = [parse(condition) for condition in conditions]
+        for condition in parsed:
+            check_recorded(condition, backward=backward)
     except DataError as error:
         raise click.BadParameter(str(error), param_hint="--assert") from error
+    return parsed
+
+
+def _judge(outcomes: "list[Outcome]") -> None:
+    """End the command with an error unless every condition holds."""
+    failed = [one for one in outcomes if one.holds is False]
+    unknown = [one for one in outcomes if one.holds is None]
+    asked = counted(len(outcomes), "assertion")
+    if failed:
+        more = f", and {len(unknown)} could not be checked" if unknown else ""
+        raise Failure(f"{len(failed)} of {asked} failed{more}: {failed[0].says}")
+    if unknown:
+        raise Failure(f"{len(unknown)} of {asked} could not be checked: {unknown[0].says}")
 
 
 def _outcome(one: "Outcome") -> dict[str, object]:
     return {"condition": one.condition.text, "holds": one.holds, "says": one.says}
 
 
-def _write(folder: Path, found: "Inspection") -> dict[str, str]:
-    """Write the report, the table and the findings, each whole or not at all."""
+def _write(folder: Path, found: "Inspection", said: dict[str, object]) -> dict[str, str]:
+    """Write the report, the table and what was said, each whole or not at all."""
     from normlab.reports import report
     from normlab.table import to_csv_bytes
 
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "inspection.json", found.to_dict())
+    write_json(folder / "inspection.json", said)
     table = folder / "results.csv.gz"
     write_whole(table, to_csv_bytes(found.table))
     page = report(table, folder / "report.html", inspection=found)

@@ -15,19 +15,36 @@ def layer_table(found: "pd.DataFrame", theory: "pd.DataFrame") -> "Table":
     from rich import box
     from rich.table import Table
 
-    table = Table(
-        "layer ℓ", "λ to ℓ+1", "theory", "σ₁ to ℓ+1", "APJN to L", "theory", box=box.SIMPLE_HEAD, pad_edge=False
-    )
+    theory = theory[theory["stack"].isin(list(found["stack"].unique()))]
+    columns = [
+        ("λ to ℓ+1 (nats)", found, "lyapunov", ""),
+        ("theory", theory, "lyapunov", ""),
+        ("mean log (nats)", found, "lyapunov", "mean log"),
+        ("σ₁ to ℓ+1", found, "singular_value", "001"),
+        ("APJN to L", found, "apjn", ""),
+        ("theory", theory, "apjn", ""),
+    ]
+    measured = set(found["quantity"].unique())
+    chosen = []
+    for title, rows, quantity, name in columns:
+        own = rows[(rows["quantity"] == quantity) & (rows["name"] == name)]
+        if quantity in measured and len(own):
+            chosen.append((title, own, quantity))
+    table = Table("layer ℓ", *(title for title, *_ in chosen), box=box.SIMPLE_HEAD, pad_edge=False)
     for layer in sorted({int(one) for one in found["layer"].dropna()}):
-        table.add_row(
-            f"{layer}",
-            _number(_mean(found, layer, "lyapunov")),
-            _number(_mean(theory, layer, "lyapunov")),
-            _number(_mean(found, layer, "singular_value", "001")),
-            _number(_mean(found, layer, "apjn")),
-            _number(_mean(theory, layer, "apjn")),
-        )
+        cells = [
+            _number(own[own["layer"] == layer], geometric=quantity != "lyapunov", error=title != "theory")
+            for title, own, quantity in chosen
+        ]
+        table.add_row(f"{layer}", *cells)
     return table
+
+
+def lyapunov_words(found: "pd.DataFrame") -> str:
+    """Say what the Lyapunov spectrum is, where it was measured."""
+    rows = found[(found["quantity"] == "lyapunov") & found["name"].str.startswith("qr ")]
+    values = [_number(rows[rows["name"] == name], geometric=False) for name in sorted(rows["name"].unique())]
+    return f"Lyapunov exponents by QR, in nats per block: {', '.join(values)}" if values else ""
 
 
 def part_table(found: Sequence["Examination"]) -> "Table":
@@ -73,16 +90,22 @@ def records(table: "pd.DataFrame") -> Iterator[dict[str, Any]]:
         yield {str(name): value for name, value in row.items() if value == value and value is not None and value != ""}
 
 
-def _mean(table: "pd.DataFrame", layer: int, quantity: str, name: str = "") -> float:
-    """Mean over seeds, geometric but for exponents."""
+def _number(rows: "pd.DataFrame", *, geometric: bool, error: bool = True) -> str:
+    """Mean over seeds with its standard error, of the estimate where there is one seed; or that there is none."""
     import numpy as np
 
-    rows = table[(table["layer"] == layer) & (table["quantity"] == quantity) & (table["name"] == name)]
-    values = rows["value"].dropna().to_numpy()
+    if (rows["status"] == "nonfinite").any():
+        return "not finite"
+    rows = rows[rows["value"].notna()]
+    values = rows["value"].to_numpy()
     if not len(values):
-        return float("nan")
-    return float(values.mean()) if quantity == "lyapunov" else float(np.exp(np.log(values).mean()))
-
-
-def _number(value: float) -> str:
-    return "" if value != value else f"{value:.4g}"
+        return ""
+    if geometric and not values.all():
+        return "0"
+    samples = np.log(values) if geometric else values
+    mean, se = float(samples.mean()), float(rows["se"].iloc[0])
+    if len(values) > 1:
+        se = float(samples.std(ddof=1)) / len(values) ** 0.5
+    if geometric:
+        mean, se = float(np.exp(mean)), se * (float(np.exp(mean)) if len(values) > 1 else 1.0)
+    return f"{mean:.3g} ± {se:.1g}" if error and se > 0 else f"{mean:.4g}"

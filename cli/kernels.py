@@ -46,7 +46,7 @@ def list_kernels(output: Output, out: Path | None, seed: int, plugin: tuple[str,
 
 @click.command("export", cls=Command)
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@common(out="Also write what --json prints to this file.")
+@common(out="Also write what --json prints to this file.", options=False)
 def export_kernels(output: Output, out: Path | None, seed: int, plugin: tuple[str, ...], folder: Path) -> None:
     """Write every kernel to DIR: a .cu file that stands alone, and a .json that says how it is launched.
 

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from normlab.errors import counted as counted
+from normlab.files import write_whole
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -55,22 +58,6 @@ def console(*, stderr: bool) -> "Console":
     return Console(file=stream, highlight=False, width=None if known else 120)
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number of things: ``1 cell``, ``2 cells``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def write_json(path: Path, value: object) -> None:
     """Write ``value`` to ``path`` as JSON, all of it or nothing."""
-    write_whole(path, (json.dumps(value, allow_nan=False, ensure_ascii=False, indent=2) + "\n").encode())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path``, all of it or nothing, and its folder if that is missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(path, json.dumps(value, allow_nan=False, ensure_ascii=False, indent=2) + "\n")

@@ -11,7 +11,7 @@ from normlab.cli.output import Output
 
 @click.command(cls=Command, short_help="Write the report of a run.")
 @click.argument("run", type=click.Path(exists=True, path_type=Path))
-@common(out="The file to write; report.html in RUN unless given.")
+@common(out="The file to write; report.html in RUN unless given.", options=False)
 def report(output: Output, out: Path | None, seed: int, plugin: tuple[str, ...], run: Path) -> None:
     """Write the report of RUN, the folder of a sweep or of a run of claims: one HTML file that opens from disk."""
     from normlab.reports import report as write

@@ -78,9 +78,22 @@ def spec_options(function: Callable[..., None]) -> Callable[..., None]:
                 f"--{field.plural}", multiple=True, type=lists, metavar=f"{metavar},...", help=says
             )(function)
         function = click.option(
-            field.option, field.name, multiple=True, type=field.kind, metavar=metavar, help=field.says
+            field.option, field.name, multiple=True, type=_single(field), metavar=metavar, help=field.says
         )(function)
     return function
+
+
+def _single(field: Field) -> Callable[[object], Any]:
+    """Return the function that reads one value, and says how several are given."""
+    if not field.plural:
+        return field.kind
+
+    def read(word: object) -> Any:
+        if "," in str(word):
+            raise click.BadParameter(f"{word} is a list: give --{field.plural} {word}")
+        return field.kind(word)
+
+    return read
 
 
 def axes(values: Mapping[str, Any]) -> dict[str, list[Any]]:

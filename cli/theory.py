@@ -9,8 +9,9 @@ import click
 
 from normlab.cli.common import common
 from normlab.cli.failures import Command
-from normlab.cli.output import Output, write_whole
+from normlab.cli.output import Output
 from normlab.cli.spec_options import axes, spec_options
+from normlab.files import write_whole
 
 if TYPE_CHECKING:
     from normlab.theory import Exponents

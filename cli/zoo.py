@@ -10,7 +10,7 @@ from normlab.cli.output import Output, write_json
 
 
 @click.command(cls=Command, short_help="List placements, norms, inits and activations.")
-@common(out="Also write what --json prints to this file.")
+@common(out="Also write what --json prints to this file.", options=False)
 def zoo(output: Output, out: Path | None, seed: int, plugin: tuple[str, ...]) -> None:
     """List every placement, norm, initialisation, activation and preset, with equations and options."""
     from rich import box

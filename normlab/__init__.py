@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from normlab.models import build
     from normlab.norms import kernels_info, register_norm
     from normlab.placements import register_placement
-    from normlab.recording import check_transparent, discover, merge, record
+    from normlab.recording import RecordingWarning, check_transparent, discover, merge, record
     from normlab.reports import report
     from normlab.spec import ModelSpec
     from normlab.sweeps import grid, load, sweep
@@ -61,8 +61,9 @@ __all__ = [
     "register_placement",
     "register_init",
     "register_claim",
-    # errors
+    # errors and warnings
     "NormlabError",
+    "RecordingWarning",
     "__version__",
 ]
 
@@ -74,6 +75,7 @@ _HOMES = {
     "merge": "recording",
     "check_transparent": "recording",
     "discover": "recording",
+    "RecordingWarning": "recording",
     "inspect": "inspection",
     "compare": "inspection",
     "grid": "sweeps",

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from normlab.errors import DataError, suggest
+from normlab.errors import DataError, counted, suggest
 
 Batch: TypeAlias = tuple[Int64[Tensor, "batch token"], Int64[Tensor, "batch token"]]
 
@@ -85,9 +85,10 @@ class Text:
         """
         content = _corpus(self.path).content
         if len(content) < self.tokens + 1:
+            fewer = f" or at most {counted(len(content) - 1, 'token')}" if len(content) > 1 else ""
             raise DataError(
-                f"{self.path or 'the text'} has {len(content)} bytes and a window takes {self.tokens + 1}: "
-                f"give a longer text or at most {len(content) - 1} tokens"
+                f"{self.path or 'the text'} has {counted(len(content), 'byte')} and a window takes {self.tokens + 1}: "
+                f"give a longer text{fewer}"
             )
         generator = torch.Generator().manual_seed(seed)
         starts = torch.randint(0, len(content) - self.tokens, (self.batch, 1), generator=generator)

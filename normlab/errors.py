@@ -32,6 +32,11 @@ class RunError(NormlabError, RuntimeError):
     """A run folder that cannot be read, written or extended."""
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number of things: ``1 cell``, ``2 cells``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def suggest(name: str, allowed: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the nearest allowed name, or an empty string."""
     nearest = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.5)

@@ -1,6 +1,6 @@
-"""One generic registry for norms, placements, inits and claims."""
+"""Names and what they stand for: definitions that are fixed, and a registry for norms, placements, inits and claims."""
 
-from collections.abc import ItemsView, Iterator
+from collections.abc import ItemsView, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from normlab.errors import NormlabError, unknown_name
@@ -17,6 +17,22 @@ class Named(Protocol):
 
 
 Entry = TypeVar("Entry", bound=Named)
+
+
+class Definitions(dict[str, Entry]):
+    """What names mean, in a fixed order; a name that is not there is an error that suggests the nearest.
+
+    Args:
+        what: the singular noun that error messages use, such as ``"quantity"``.
+        entries: what is defined.
+    """
+
+    def __init__(self, what: str, entries: Iterable[Entry]) -> None:
+        super().__init__((entry.name, entry) for entry in entries)
+        self.what = what
+
+    def __missing__(self, name: object) -> Entry:
+        raise unknown_name(self.what, str(name), self)
 
 
 class Registry(Generic[Entry]):

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from normlab.registry import Definitions
+
 
 @dataclass(frozen=True)
 class Site:
@@ -74,7 +76,7 @@ _GRADIENT_SITES: Final = tuple(
 )
 
 #: Every site, in the order in which rows are sorted.
-SITES: Final[Mapping[str, Site]] = {site.name: site for site in (*_FORWARD_SITES, *_GRADIENT_SITES)}
+SITES: Final[Mapping[str, Site]] = Definitions("site", (*_FORWARD_SITES, *_GRADIENT_SITES))
 
 #: What an inspection of one model measures beside the recorder.
 INSPECTED: Final = (
@@ -120,9 +122,9 @@ COMPARED: Final = (
 )
 
 #: Every quantity, in the order in which rows are sorted.
-QUANTITIES: Final[Mapping[str, Quantity]] = {
-    quantity.name: quantity
-    for quantity in (
+QUANTITIES: Final[Mapping[str, Quantity]] = Definitions(
+    "quantity",
+    (
         Quantity("mean_square", "mean over tokens and features of x²", "squared units", "activation"),
         Quantity("rms", "root of mean_square", "units", "activation"),
         Quantity("mean", "mean over tokens and features of x", "units", "activation"),
@@ -209,5 +211,5 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
         Quantity("evidence", "number that a claim computed beside the sweep; the column name says which", "", "model"),
         *INSPECTED,
         *COMPARED,
-    )
-}
+    ),
+)

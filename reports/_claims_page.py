@@ -9,7 +9,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from normlab.claims import CLAIMS, Verdict, false_verdicts_expected, judge_all, measured_with, read
-from normlab.plots.files import whole_file
+from normlab.files import write_whole
 from normlab.reports._claims import computed, counts, families
 from normlab.reports._definitions import definitions
 from normlab.reports._interval import compact
@@ -51,8 +51,7 @@ def claims_report(
     table = read(folder) if table is None else table
     found = judge_all(table, _asked(folder), untested=True, own=True) if verdicts is None else tuple(verdicts)
     html = claims_page(table, found, measured_with(folder))
-    with whole_file(path) as part:
-        part.write_text(html, encoding="utf-8")
+    write_whole(path, html)
     return path
 
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from normlab.inspection import Inspection
+from normlab.inspection.attention import HeadLogits
 from normlab.reports._rows import rounded
 
 _WORDS = {"attn": "attention", "mlp": "MLP", "cross": "cross-attention", "embed": "embedding"}
@@ -34,12 +35,12 @@ def tables_of(inspection: Inspection) -> tuple[LayerTable, ...]:
 
 def head_table(inspection: Inspection) -> LayerTable:
     """Return for each attention sub-layer the largest absolute logit of each head."""
-    seen = {at: [_cell(one.max_abs) for one in heads] for at, heads in inspection.look.heads.items()}
+    seen = {at: [_logit(one) for one in heads] for at, heads in inspection.look.heads.items()}
     most = max((len(cells) for cells in seen.values()), default=0)
     several = len({at.stack for at in seen}) > 1
     rows = tuple(
         (
-            f"{f'{at.stack} ' if several else ''}{at.layer} {_WORDS[at.sublayer]}",
+            f"{f'{at.stack} ' if several else ''}{at.layer} {_words(at.name or at.sublayer)}",
             (*cells, *[""] * (most - len(cells))),
         )
         for at, cells in seen.items()
@@ -55,9 +56,19 @@ def layer_table(inspection: Inspection) -> LayerTable:
     rows = []
     for row in frame.to_dict("records"):
         stack = f"{row['stack']} " if several else ""
-        heading = f"{stack}{row['layer']} {_WORDS.get(row['sublayer'], row['sublayer'])}"
+        heading = f"{stack}{row['layer']} {_words(row['sublayer'])}"
         rows.append((heading, tuple(_cell(row[name]) for name in names)))
     return LayerTable("Every sub-layer", "sub-layer", tuple(str(name) for name in names), tuple(rows))
+
+
+def _words(sublayer: str) -> str:
+    """Return a sub-layer's name in words; a block that has several of a kind numbers them: attn 2."""
+    kind, space, number = sublayer.partition(" ")
+    return f"{_WORDS.get(kind, kind)}{space}{number}"
+
+
+def _logit(one: HeadLogits) -> str:
+    return "not finite" if one.nonfinite else _cell(one.max_abs)
 
 
 def _cell(value: float) -> str:

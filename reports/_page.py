@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from normlab.claims import RegimeVerdict, Verdict, false_verdicts_expected, judge_all
 from normlab.errors import DataError
+from normlab.files import write_whole
 from normlab.inspection import Inspection
 from normlab.plots import PLOTS, Plot, draw, skipped
-from normlab.plots.files import whole_file
 from normlab.reports._definitions import definitions
 from normlab.reports._inspection import tables_of
 from normlab.reports._interval import exact, extreme, strip
@@ -74,8 +74,7 @@ def report(run_or_table: pd.DataFrame | Path | str, path: Path | str, *, inspect
     """
     path = Path(path)
     html = page(read_source(run_or_table), inspection)
-    with whole_file(path) as part:
-        part.write_text(html, encoding="utf-8")
+    write_whole(path, html)
     return path
 
 

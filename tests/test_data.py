@@ -89,7 +89,7 @@ def test_needed_vocab_is_one_more_than_the_largest_token(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"", "is empty"), (b"\xff\xfe\x00a", "not UTF-8"), (b"abc\0def", "is binary"), (b"ab", "at most 1 tokens")],
+    [(b"", "is empty"), (b"\xff\xfe\x00a", "not UTF-8"), (b"abc\0def", "is binary"), (b"ab", "at most 1 token")],
 )
 def test_a_text_that_cannot_be_used_is_named(tmp_path, content, words):
     path = tmp_path / "t.bin"

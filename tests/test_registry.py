@@ -7,6 +7,7 @@ import pytest
 from normlab.errors import NormlabError, SpecError, UnknownNameError
 from normlab.options import check_options, keyword_options
 from normlab.registry import Registry
+from normlab.vocabulary import QUANTITIES, SITES
 
 
 @dataclass(frozen=True)
@@ -47,3 +48,11 @@ def test_options_are_the_keyword_only_parameters() -> None:
     assert keyword_options(3) == {}
     with pytest.raises(SpecError, match="norm 'x' has no option 'gian'.*did you mean 'gain'"):
         check_options("norm 'x'", {"gain": True}, {"gian": True})
+
+
+def test_a_misspelled_quantity_or_site_is_a_sentence_with_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="unknown quantity 'token_overlp': .*did you mean 'token_overlap'"):
+        QUANTITIES["token_overlp"]
+    with pytest.raises(UnknownNameError, match="unknown site 'strem': .*did you mean 'stream'"):
+        SITES["strem"]
+    assert "strem" not in SITES and SITES.get("strem") is None and list(SITES)[0] == "stream"

@@ -1,4 +1,7 @@
+import copy
 import json
+import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -161,6 +164,17 @@ def test_a_spec_that_describes_no_model_says_so_in_a_sentence(fields: dict[str, 
     with pytest.raises((SpecError, UnknownNameError), match=sentence) as caught:
         ModelSpec(**{"depth": 2, "width": 8} | fields)
     assert "\n" not in str(caught.value)
+
+
+def test_a_misspelled_field_is_a_sentence_with_the_nearest() -> None:
+    with pytest.raises(SpecError, match="a model spec has no field 'placment': .*did you mean 'placement'") as caught:
+        ModelSpec(depth=2, width=8, placment="pre")  # type: ignore[call-arg]
+    assert "\n" not in str(caught.value)
+
+
+def test_a_spec_is_copied_and_pickled() -> None:
+    spec = ModelSpec(depth=2, width=8, norm_options={"gain": False})
+    assert copy.deepcopy(spec) == pickle.loads(pickle.dumps(spec)) == replace(spec, depth=2) == spec
 
 
 @pytest.mark.parametrize(

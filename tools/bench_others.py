@@ -1,7 +1,7 @@
 """What other tools cost beside normlab, and whether they get the right value where instrumentation goes wrong.
 
     python -m venv others && others/bin/pip install -e . && others/bin/pip install --no-deps \
-        unit-scaling torchlens "transformer-lens<4" einops docstring-parser docstring-inheritance tabulate \
+        unit-scaling torchlens "transformer-lens>=4" einops docstring-parser docstring-inheritance tabulate \
         colorlog graphviz datasets dill multiprocess xxhash pyarrow fancy-einsum better-abc typeguard \
         sentencepiece transformers
     others/bin/python tools/bench_others.py                 # ratios and right values
@@ -13,7 +13,8 @@ the same build as torch they break the import of transformers. What is not insta
 table. All step through the same plain GPT in one process on one thread, in turns, so that other load meets
 all alike; TransformerLens has a model of its own of the same shape and is compared with that run bare.
 
-Each ratio is of medians. The right values are computed without hooks.
+Each ratio is of medians. The right values are computed without hooks. TransformerLens sees what passes a hook
+point, so that for the right values one is put after f by hand, as its documentation does.
 """
 
 import argparse
@@ -147,14 +148,12 @@ def torchlens(model: nn.Module, tokens: Tensor, targets: Tensor) -> Step:
 
 def lens_model(depth: int, width: int, heads: int) -> Any:
     """Return TransformerLens' own model of the same shape."""
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
+    from transformer_lens.model_bridge import TransformerBridge
 
-    return HookedTransformer(
-        HookedTransformerConfig(
-            n_layers=depth, d_model=width, n_ctx=128, d_head=width // heads, n_heads=heads, d_vocab=256,
-            act_fn="gelu", normalization_type="LN", device="cpu", seed=0,
-        )
-    )  # fmt: skip
+    return TransformerBridge.boot_native({
+        "n_layers": depth, "d_model": width, "n_ctx": 128, "d_head": width // heads, "n_heads": heads, "d_vocab": 256,
+        "act_fn": "gelu", "normalization_type": "LN", "device": "cpu", "seed": 0,
+    })  # fmt: skip
 
 
 def lens_bare(model: nn.Module, tokens: Tensor, targets: Tensor) -> Step:
@@ -298,11 +297,32 @@ def rms_by_torchlens(model: nn.Module, x: Tensor) -> list[float]:
     return [float(record.transformed_ram_payload) for record in records]
 
 
+def rms_by_transformer_lens(model: nn.Module, x: Tensor) -> list[float]:
+    """Return what TransformerLens caches at a hook point after f, reduced in the tensor's dtype."""
+    from transformer_lens import HookedRootModule
+    from transformer_lens.hook_points import HookPoint
+
+    class Rooted(HookedRootModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            model.f = nn.Sequential(model.f, HookPoint())
+            self.setup()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.model(x).float().sum()
+
+    _, found = Rooted().run_with_cache(x, incl_bwd=True)
+    cached = [tensor for name, tensor in found.items() if not name.endswith("_grad")]
+    return [float(tensor.square().mean().sqrt()) for tensor in cached]
+
+
 FINDERS: dict[str, Callable[[nn.Module, Tensor], list[float]]] = {
     "plain hooks": rms_by_hooks(lambda x: float(x.detach().square().mean().sqrt())),
     "normlab": rms_by_normlab,
     "unit-scaling": rms_by_unit_scaling,
     "torchlens": rms_by_torchlens,
+    "TransformerLens": rms_by_transformer_lens,
 }
 
 
@@ -329,7 +349,7 @@ def right_values() -> None:
             try:
                 found = find(model, x)
             except Exception as error:
-                print(f"  {tool}: {type(error).__name__}: {str(error).splitlines()[0][:90]}")
+                print(f"  {tool}: {type(error).__name__}: {str(error).splitlines()[0][:110]}")
                 continue
             good = len(found) == 1 and abs(found[0] - right) <= 1e-5 * right
             print(f"  {tool}: {', '.join(f'{one:.4f}' for one in found) or 'nothing'}{'' if good else '  WRONG'}")

@@ -33,6 +33,7 @@ from normlab.benchmarks.kernels import bench_kernels  # noqa: E402
 from normlab.cupy_kernels import Device  # noqa: E402
 from normlab.cupy_kernels.calls import Call  # noqa: E402
 from normlab.cupy_kernels.launch import CupyDriver, launch  # noqa: E402
+from normlab.files import write_whole  # noqa: E402
 from normlab.norms import backend  # noqa: E402
 
 
@@ -123,11 +124,8 @@ def _emulated() -> Runner:
 
 
 def _save(found: Mapping[str, Any], out: Path) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
     for path, text in ((out, json.dumps(found, indent=1)), (out.with_suffix(".html"), page(found))):
-        part = path.with_name(f".{path.name}.part")
-        part.write_text(text + "\n", encoding="utf-8")
-        part.replace(path)
+        write_whole(path, text + "\n")
 
 
 def page(found: Mapping[str, Any]) -> str:

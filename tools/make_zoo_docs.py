@@ -7,7 +7,6 @@ python tools/make_zoo_docs.py --measure    # measure again first; a few minutes
 import argparse
 import csv
 import io
-import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 import numpy as np
 
 import normlab as nl
+from normlab.files import write_whole
 from normlab.spec.zoo import KINDS, Entry, entries
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -144,19 +144,13 @@ def _number(value: float) -> str:
     return f"{value:.2e}" if value >= 1e4 or value < 1e-3 else f"{value:.3g}"
 
 
-def _write(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(part, path)
-
-
 def main() -> None:
     """Write the page, and before that the kept table where it was asked for."""
     parser = argparse.ArgumentParser(description="Write docs/zoo.md.")
     parser.add_argument("--measure", action="store_true", help="measure again, and keep that in docs/zoo.csv")
     if parser.parse_args().measure:
-        _write(KEPT, kept_text(measure()))
-    _write(PAGE, page(list(entries()), read_kept()))
+        write_whole(KEPT, kept_text(measure()))
+    write_whole(PAGE, page(list(entries()), read_kept()))
 
 
 if __name__ == "__main__":

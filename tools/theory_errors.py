@@ -22,6 +22,7 @@ import pandas as pd
 import torch
 
 import normlab as nl
+from normlab.files import write_whole
 from normlab.recording import record
 from normlab.theory import predict
 
@@ -55,6 +56,11 @@ CASES: dict[str, dict[str, object]] = {
     "pre, dyt": {"norm": "dyt"},
     "residual": {"placement": "residual"},
     "ngpt": {"placement": "ngpt", "norm": "rmsnorm", "qk_norm": "l2norm"},
+    "pre, encoder-decoder": {"kind": "encoder-decoder"},
+    "post, encoder-decoder": {"kind": "encoder-decoder", "placement": "post"},
+    "pre, tied": {"tie_embeddings": True},
+    "post, tied": {"placement": "post", "tie_embeddings": True},
+    "pre, sinusoidal": {"position": "sinusoidal"},
 }
 
 #: Column of the table: the rows it covers, and the error allowed.
@@ -66,7 +72,7 @@ GROUPS: dict[str, tuple[dict[str, tuple[str, ...]], float]] = {
     "q, k": ({"quantity": ("grad_norm",), "role": ("q", "k")}, 0.20),
 }
 _DIFFERENCES = ("token_overlap", "grad_coherence")
-_TEXT = ("sublayer", "site", "quantity", "role")
+_TEXT = ("stack", "sublayer", "site", "quantity", "role")
 _KEY = ["layer", *_TEXT]
 _MEASURED = ["rms", "token_overlap", "l2", "grad_coherence", "grad_norm"]
 _SITES = ["stream", "stream_grad"]
@@ -129,9 +135,8 @@ def measure_all(size: Size, names: list[str], seeds: int, out: Path) -> None:
                 out / f"{number:02d}-{start:03d}-{stop:03d}-L{size.depth}-d{size.width}-n{size.tokens}x{size.batch}.csv"
             )
             if case in names and not path.exists():
-                fresh = path.with_suffix(".part")
-                measure(size, case, range(start, stop)).assign(**vars(size)).to_csv(fresh, index=False)
-                fresh.replace(path)
+                rows = measure(size, case, range(start, stop)).assign(**vars(size))
+                write_whole(path, rows.to_csv(index=False))
                 print(f"{case}: seeds {start} to {stop - 1}", file=sys.stderr, flush=True)
 
 

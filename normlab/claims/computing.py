@@ -12,6 +12,7 @@ import pandas as pd
 
 from normlab.claims.evidence import Evidence
 from normlab.errors import RunError
+from normlab.files import write_whole
 from normlab.table import read_csv, to_csv_bytes
 
 #: The part of a run's folder that holds what was computed.
@@ -100,10 +101,7 @@ def _compute(task: _Task) -> _Task:
     finally:
         torch.set_num_threads(threads)
     try:
-        task.path.parent.mkdir(parents=True, exist_ok=True)
-        part = task.path.with_name(f".{task.path.name}.part")
-        part.write_bytes(content)
-        part.replace(task.path)
+        write_whole(task.path, content)
     except OSError as error:
         raise RunError(
             f"{task.path} cannot be written ({error.strerror or error}): give another folder as out"

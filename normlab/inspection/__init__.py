@@ -1,8 +1,9 @@
 """What a given model does to the scale of its activations, in words, and where two models part."""
 
-from normlab.inspection.asserting import Condition, Outcome, check, parse
+from normlab.inspection.asserting import Outcome, check, outcome
 from normlab.inspection.comparing import compare, compare_runs, compare_subjects, run_at
 from normlab.inspection.comparison import Comparison, Part
+from normlab.inspection.conditions import Condition, check_recorded, parse
 from normlab.inspection.feeding import Windows
 from normlab.inspection.finding import Finding
 from normlab.inspection.inspecting import inspect, inspect_subject
@@ -21,12 +22,14 @@ __all__ = [
     "Windows",
     "by_layer",
     "check",
+    "check_recorded",
     "compare",
     "compare_runs",
     "compare_subjects",
     "inspect",
     "inspect_subject",
     "load_subject",
+    "outcome",
     "parse",
     "run_at",
 ]

@@ -1,28 +1,17 @@
-"""Conditions on a table, such as ``stream.median_rms@last < 100``, for a lab's own checks.
+"""Whether a table meets conditions such as ``stream.median_rms@last < 100``, for a lab's own checks."""
 
-The grammar::
-
-    condition := subject ("<" | "<=" | ">" | ">=" | "==" | "!=") number
-    subject   := "loss" | what "." quantity [":" sublayer] ["@" blocks]
-    what      := a site of nl.SITES, or a parameter's role (down, q, norm_gain, ...)
-    blocks    := "all" | "first" | "last" | number | number "-" number
-
-Blocks are numbered from 1; 0 is the embedding; without ``@`` every block is meant, and every row must meet the
-condition. Without ``:`` every sub-layer is meant, and of the stream only what it is after the whole block.
-"""
-
-import math
 import operator
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import pandas as pd
 
-from normlab.errors import DataError, suggest
-from normlab.inspection.finding import number
-from normlab.table import QUANTITIES, SITES, SUBLAYERS
+from normlab.errors import DataError, counted
+from normlab.inspection.conditions import Condition
+from normlab.inspection.finding import listed, number, place, ranges
+from normlab.recording import Address
+from normlab.table import SITES, SUBLAYERS
 
 _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,
@@ -32,34 +21,6 @@ _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
-_FORM: Final = re.compile(
-    r"\s*(?P<what>\w+)(?:\.(?P<quantity>\w+))?(?::(?P<sublayer>\w+))?(?:@(?P<blocks>\w+(?:-\w+)?))?"
-    r"\s*(?P<op><=|>=|==|!=|<|>)\s*(?P<limit>[-+.\w]+)\s*"
-)
-_EXAMPLE: Final = "write it as in 'stream.median_rms@last < 100' or 'loss < 5'"
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A condition that was read.
-
-    Attributes:
-        text: as it was written.
-        what: a site, a role, or ``loss``.
-        quantity: the quantity.
-        sublayer: only this sub-layer; all if empty.
-        blocks: first and last block; ``None`` stands for all, and -1 for the last.
-        op: how to compare.
-        limit: with what.
-    """
-
-    text: str
-    what: str
-    quantity: str
-    sublayer: str
-    blocks: tuple[int, int] | None
-    op: str
-    limit: float
 
 
 @dataclass(frozen=True)
@@ -68,39 +29,13 @@ class Outcome:
 
     Attributes:
         condition: the condition.
-        holds: whether every row meets it.
+        holds: whether every row meets it; ``None`` where the table has no row that it speaks of.
         says: the outcome with numbers.
     """
 
     condition: Condition
-    holds: bool
+    holds: bool | None
     says: str
-
-
-def parse(text: str) -> Condition:
-    """Read a condition.
-
-    Raises:
-        DataError: it does not follow the grammar, or names what does not exist.
-    """
-    form = _FORM.fullmatch(text)
-    if form is None:
-        raise DataError(f"the condition {text!r} cannot be read: {_EXAMPLE}")
-    what, quantity, sublayer = form["what"], form["quantity"] or "", form["sublayer"] or ""
-    if what == "loss" and not quantity:
-        quantity = "loss"
-    if quantity not in QUANTITIES:
-        near = suggest(quantity, QUANTITIES)
-        raise DataError(
-            f"the condition {text!r} names the quantity {quantity!r}, which does not exist{near or f': {_EXAMPLE}'}"
-        )
-    if sublayer and sublayer not in SUBLAYERS:
-        raise DataError(
-            f"the condition {text!r} names the sub-layer {sublayer!r}: choose one of {', '.join(SUBLAYERS)}"
-        )
-    return Condition(
-        text, what, quantity, sublayer, _blocks(text, form["blocks"]), form["op"], _limit(text, form["limit"])
-    )
 
 
 def check(condition: Condition, table: pd.DataFrame) -> Outcome:
@@ -112,86 +47,106 @@ def check(condition: Condition, table: pd.DataFrame) -> Outcome:
         DataError: the table has no row that it speaks of.
     """
     rows = _rows(condition, table)
-    if rows.empty:
-        raise DataError(f"the condition {condition.text!r} speaks of no row of the table{_near(condition, table)}")
     compare = _COMPARE[condition.op]
     values = rows["value"].to_numpy(dtype=float)
     # A row of which something was not finite holds what was left of it.
     sound = (values - values == 0) & (rows["status"] != "nonfinite").to_numpy()
     good = [bool(ok and compare(value, condition.limit)) for ok, value in zip(sound, values, strict=True)]
-    count = f"{len(rows)} row{'' if len(rows) == 1 else 's'}"
+    count = counted(len(rows), "row")
     if all(good):
         extreme = (
             f"values from {number(values.min())} to {number(values.max())}" if len(rows) > 1 else number(values[0])
         )
         return Outcome(condition, True, f"{condition.text}: holds in {count} ({extreme})")
-    bad = [place for place, ok in enumerate(good) if not ok]
+    bad = [index for index, ok in enumerate(good) if not ok]
     first = rows.iloc[bad[0]]
     found = number(float(first["value"])) if sound[bad[0]] else f"no finite value, {first['status']}"
-    more = f", and {len(bad) - 1} more of {count}" if len(bad) > 1 else ""
-    return Outcome(condition, False, f"{condition.text}: fails{_where(first)} ({found}){more}")
+    more = f", and in {len(bad) - 1} more of {count}" if len(bad) > 1 else ""
+    stacks = {str(stack) for stack in table["stack"].unique()} - {""}
+    return Outcome(condition, False, f"{condition.text}: fails{_where(first, stacks)} ({found}){more}")
 
 
-def _limit(text: str, word: str) -> float:
+def outcome(condition: Condition, table: pd.DataFrame) -> Outcome:
+    """Return what :func:`check` does; where the table has no row that a condition speaks of, say so."""
     try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
-    if math.isnan(value):
-        raise DataError(f"the condition {text!r} compares with {word!r}, which is no number: {_EXAMPLE}")
-    return value
-
-
-def _blocks(text: str, word: str | None) -> tuple[int, int] | None:
-    if word is None or word == "all":
-        return None
-    if word in ("first", "last"):
-        return (1, 1) if word == "first" else (-1, -1)
-    first, _, last = word.partition("-")
-    if not first.isdigit() or not (last or first).isdigit() or int(last or first) < int(first):
-        raise DataError(f"the condition {text!r} asks for blocks {word!r}: give all, first, last, 3 or 2-5")
-    return int(first), int(last or first)
+        return check(condition, table)
+    except DataError as error:
+        return Outcome(condition, None, str(error))
 
 
 def _rows(condition: Condition, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that a condition speaks of, at least one."""
     rows = table[table["quantity"] == condition.quantity]
     if condition.what == "loss":
-        return rows
-    column = "site" if condition.what in SITES else "role"
-    rows = rows[rows[column] == condition.what]
+        return _some(rows, condition, "no loss was recorded")
+    rows = rows[rows["site" if condition.what in SITES else "role"] == condition.what]
     if condition.sublayer:
         rows = rows[rows["sublayer"] == condition.sublayer]
-    deepest = table.groupby("stack", observed=True)["layer"].max()
-    last = rows["stack"].astype(object).map(deepest).astype("Int64")
-    if condition.what == "stream" and not condition.sublayer:
-        rows, last = _after_blocks(rows, last)
+    elif condition.what == "stream":
+        rows = _after_blocks(rows)
+    rows = _some(rows, condition, f"the model has no {condition.what}, or its {condition.quantity} was not recorded")
+    rows = _of_stack(rows, condition)
+    depths = table.groupby(table["stack"].astype(str))["layer"].max()
+    last = rows["stack"].astype(str).map(depths)
     if condition.blocks is None:
-        kept = (rows["layer"] > 0) | rows["layer"].isna()
+        # What only the embedding has is meant without being asked for.
+        blocks = (rows["layer"] > 0) | rows["layer"].isna()
+        kept = blocks if blocks.any() else ~blocks
     elif condition.blocks == (-1, -1):
         kept = rows["layer"] == last
     else:
+        _check_depth(condition, int(last.max()))
         kept = rows["layer"].between(*condition.blocks)
-    return rows[kept.fillna(False).astype(bool)]
+    return _some(rows[kept.fillna(False).astype(bool)], condition, f"those blocks have no {condition.what}")
 
 
-def _after_blocks(rows: pd.DataFrame, last: pd.Series) -> tuple[pd.DataFrame, pd.Series]:
+def _of_stack(rows: pd.DataFrame, condition: Condition) -> pd.DataFrame:
+    """Return the rows of the stack that a condition names; it must name one where several have a block it speaks of."""
+    stacks = sorted({str(stack) for stack in rows["stack"]}, key=lambda stack: (not stack.startswith("encoder"), stack))
+    if condition.stack:
+        own = rows[rows["stack"] == condition.stack]
+        return _some(own, condition, f"{condition.what} is in the {listed(stacks)} only")
+    if len(stacks) > 1 and condition.blocks is not None:
+        before, _, after = condition.text.partition("@")
+        spelt = " or ".join(f"'{before}@{stack}:{after}'" for stack in stacks)
+        raise DataError(
+            f"the condition {condition.text!r} does not say which stack, and the model has {len(stacks)} that have "
+            f"{condition.what}: write {spelt}"
+        )
+    return rows
+
+
+def _check_depth(condition: Condition, depth: int) -> None:
+    assert condition.blocks is not None
+    if condition.blocks[1] > depth:
+        asked = ranges(range(condition.blocks[0], condition.blocks[1] + 1))
+        stack = condition.stack or "model"
+        raise DataError(
+            f"the condition {condition.text!r} asks for block{'s' * ('-' in asked)} {asked}, and the {stack} has "
+            f"{counted(depth, 'block')}: give blocks from 1 to {depth}, or 0 for the embedding"
+        )
+
+
+def _some(rows: pd.DataFrame, condition: Condition, why: str) -> pd.DataFrame:
+    if rows.empty:
+        raise DataError(f"the condition {condition.text!r} speaks of no row of the table: {why}")
+    return rows
+
+
+def _after_blocks(rows: pd.DataFrame) -> pd.DataFrame:
     """Keep for each block the row of its last sub-layer that has one."""
     known = rows[rows["status"] != "parallel"]
-    rank = known["sublayer"].astype(str).map({name: place for place, name in enumerate(SUBLAYERS)})
+    kind = known["sublayer"].astype(str).map({name: rank for rank, name in enumerate(SUBLAYERS)})
+    # A block that has several sub-layers of a kind numbers them: attn, mlp, attn 2, mlp 2.
+    turn = known["name"].astype(str).str.extract(r" (\d+)$", expand=False).fillna("1").astype(int)
+    rank = turn * len(SUBLAYERS) + kind
     end = rank.groupby([known["stack"].astype(str), known["layer"]]).transform("max")
-    kept = known[(rank == end).to_numpy()]
-    return kept, last.loc[kept.index]
+    return known[(rank == end).to_numpy()]
 
 
-def _near(condition: Condition, table: pd.DataFrame) -> str:
-    known = sorted({*SITES, *(str(role) for role in table["role"].unique() if str(role)), "loss"})
-    if condition.what not in known:
-        return f": {condition.what!r} is neither a site nor a role that it has{suggest(condition.what, known)}"
-    return f": it was not recorded for {condition.what!r}, or the model has no such block"
-
-
-def _where(row: pd.Series) -> str:
+def _where(row: pd.Series, stacks: set[str]) -> str:
     if pd.isna(row["layer"]):
         return ""
     head = "" if pd.isna(row["head"]) else f", head {row['head']}"
-    return f" in block {row['layer']}, {row['sublayer']}{head}"
+    at = Address(str(row["stack"]), int(row["layer"]), str(row["sublayer"]), name=str(row["name"]))
+    return f" in {place(at, stacks)}{head}"

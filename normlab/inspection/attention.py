@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -21,16 +22,19 @@ class HeadLogits(NamedTuple):
     """What the logits of one head are over the pairs of a query and a key that are not masked.
 
     Attributes:
-        pairs: number of pairs.
+        pairs: number of pairs whose logit is finite.
         mean: their mean.
         mean_square: mean of their squares.
         max_abs: their largest absolute value.
+        nonfinite: number of pairs whose logit is infinite or not a number. Where a mask is added to a logit that is
+            not a number, such pairs are counted too.
     """
 
     pairs: int
     mean: float
     mean_square: float
     max_abs: float
+    nonfinite: int = 0
 
 
 class _Softmaxes(TorchDispatchMode):
@@ -61,14 +65,17 @@ def head_logits(x: Float[Tensor, "*axes query key"], batch: int) -> list[HeadLog
         batch: number of sequences.
     """
     logits = x.reshape(batch, -1, *x.shape[-2:]).double()
-    open_pairs = ~(logits <= _CLOSED).all(1, keepdim=True) & logits.isfinite()
-    return [_of_head(logits[:, head][open_pairs[:, head]]) for head in range(logits.shape[1])]
+    masked = (logits <= _CLOSED).all(1, keepdim=True) | (logits == -torch.inf)
+    return [_of_head(logits[:, head][~masked[:, head]]) for head in range(logits.shape[1])]
 
 
 def _of_head(values: Tensor) -> HeadLogits:
-    if not values.numel():
-        return HeadLogits(0, float("nan"), float("nan"), float("nan"))
-    return HeadLogits(values.numel(), float(values.mean()), float(values.square().mean()), float(values.abs().max()))
+    finite = values[values.isfinite()]
+    broken = values.numel() - finite.numel()
+    if not finite.numel():
+        return HeadLogits(0, float("nan"), float("nan"), float("nan"), broken)
+    square, largest = float(finite.square().mean()), float(finite.abs().max())
+    return HeadLogits(finite.numel(), float(finite.mean()), square, largest, broken)
 
 
 def fits(x: Tensor, batch: int, length: int) -> bool:

@@ -1,8 +1,9 @@
 """Comparing two models on the same input, or the tables of two runs."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pandas as pd
 import torch
@@ -10,21 +11,30 @@ import torch
 from normlab import table as tables
 from normlab.errors import DataError
 from normlab.inspection.comparison import Comparison
+from normlab.inspection.diverging import Broken, alone, broken, rows_of_two
 from normlab.inspection.feeding import Windows
 from normlab.inspection.inspecting import inspect_subject, plan_for
-from normlab.inspection.loading import load_subject
+from normlab.inspection.loading import subject_of
 from normlab.inspection.ratios import ratios
-from normlab.inspection.streams import Stream, fed, streams
+from normlab.inspection.run_checks import broken_in_both, check_streams, check_table
+from normlab.inspection.streams import fed, streams
 from normlab.inspection.subject import Feed, Subject
-from normlab.inspection.tokens import median_share
 from normlab.models import Transformer
-from normlab.recording import Address, Architecture
+from normlab.recording import Architecture
 from normlab.sweeps import load
 
 #: Two models part where a block of one adds more than this many roundings of the coarser dtype.
 ROUNDINGS: Final = 8
 #: Two runs part where their streams' rms differ by more than this share.
 SHARE: Final = 0.05
+
+
+class _Apart(NamedTuple):
+    """What the streams of two models show: rows of the table, places with NaN, and what only one has."""
+
+    rows: list[dict[str, object]]
+    broken: tuple[Broken, ...]
+    alone: tuple[str, ...]
 
 
 def compare(
@@ -41,8 +51,8 @@ def compare(
     """Say where two models part on the same input, or two runs.
 
     Args:
-        a: a model: a module, a :class:`Subject`, or what :func:`load_subject` takes; or a table, a run folder or a
-            table's file.
+        a: a model: a module, a ``ModelSpec``, a :class:`Subject`, or what :func:`load_subject` takes; or a table, a
+            run folder or a table's file.
         b: the other, of the same kind.
         text: for models, a UTF-8 file; the documentation of Python's standard library unless given.
         batch: sequences.
@@ -61,8 +71,8 @@ def compare(
         return compare_runs(one, two, _name(a), _name(b), tolerance)
     if one is not None or two is not None:
         raise DataError("one of the two is a run and the other is not: compare two models or two runs")
-    subjects = [_subject(one, seed) for one in (a, b)]
     windows = Windows(batch, tokens, None if text is None else Path(text), seed)
+    subjects = [subject_of(one, seed=seed) for one in (a, b)]
     return compare_subjects(subjects[0], subjects[1], windows, backward=backward, tolerance=tolerance)
 
 
@@ -84,23 +94,19 @@ def _name(one: Any) -> str:
     return "a table" if isinstance(one, pd.DataFrame) else str(one)
 
 
-def _subject(one: Any, seed: int) -> Subject:
-    if isinstance(one, Subject):
-        return one
-    return Subject(type(one).__name__, one) if isinstance(one, torch.nn.Module) else load_subject(str(one), seed=seed)
-
-
 def compare_runs(
     a: pd.DataFrame, b: pd.DataFrame, name_a: str, name_b: str, tolerance: float | None = None
 ) -> Comparison:
     """Compare the tables of two runs of one model each.
 
     Raises:
-        DataError: a table holds several models, or they have nothing in common.
+        DataError: a table holds several models, they have nothing in common, or one has a stream that the other lacks.
     """
-    limit = SHARE if tolerance is None else tolerance
-    table = tables.from_rows(ratios(a, b))
-    return Comparison(name_a, name_b, "runs", table, limit)
+    for table, name in ((a, name_a), (b, name_b)):
+        check_table(table, name)
+    check_streams(a, b)
+    limit = _limit(tolerance, SHARE)
+    return Comparison(name_a, name_b, "runs", tables.from_rows(ratios(a, b)), limit, broken=tuple(broken_in_both(a, b)))
 
 
 def compare_subjects(
@@ -109,22 +115,43 @@ def compare_subjects(
     """Compare two models that were loaded, on the same batch.
 
     Raises:
-        DataError: they do not read the same tokens, or have no stream of the same name and width.
+        DataError: they do not read the same tokens, have no stream of the same name and width, or nothing to learn.
         RecordingError: no residual stream was found.
     """
+    limit = _limit(tolerance, ROUNDINGS * max(_eps(one) for one in (a, b)))
     a, b = _same_tokenizer(a, b), _same_tokenizer(b, a)
     feeds = windows.feed(a), windows.feed(b)
     if not torch.equal(*(feed.tokens.cpu() for feed in feeds)):
         raise DataError(
             f"{a.name} and {b.name} turn the text into different tokens: inspect each with --out and compare the tables"
         )
-    looks = [inspect_subject(one, windows, backward=backward) for one in (a, b)]
-    limit = ROUNDINGS * max(_eps(one) for one in (a, b)) if tolerance is None else tolerance
-    rows = list(_divergences((a, b), feeds, [one.architecture for one in looks]))
-    table = tables.from_rows([*rows, *ratios(looks[0].table, looks[1].table)])
+    one, two = (inspect_subject(subject, windows, backward=backward) for subject in (a, b))
+    for subject, each in ((a, one), (b, two)):
+        if backward and not each.backward:
+            raise DataError(
+                f"{subject.name} has no parameter that wants a gradient (all are frozen): compare forward only, with "
+                "backward=False or --no-grad"
+            )
+    found = _apart((a, b), feeds, (one.architecture, two.architecture))
     return Comparison(
-        _label(a), _label(b), "models", table, limit, losses=(looks[0].loss, looks[1].loss), notes=_notes(a, b)
+        a=_label(a),
+        b=_label(b),
+        of="models",
+        table=tables.from_rows([*found.rows, *ratios(one.table, two.table, strict=False)]),
+        tolerance=limit,
+        losses=(one.loss, two.loss),
+        notes=_notes(a, b),
+        broken=found.broken,
+        alone=found.alone,
     )
+
+
+def _limit(tolerance: Any, usual: float) -> float:
+    if tolerance is None:
+        return usual
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < float("inf"):
+        raise DataError(f"tolerance is {tolerance!r}: give a number of at least 0")
+    return float(tolerance)
 
 
 def _same_tokenizer(one: Subject, other: Subject) -> Subject:
@@ -149,51 +176,32 @@ def _label(subject: Subject) -> str:
     return f"{subject.name} ({dtype}{f', {attention} attention' if attention else ''})"
 
 
-def _divergences(subjects: tuple[Subject, Subject], feeds: tuple[Feed, Feed], found: list[Architecture]) -> Any:
-    """Yield the rows of divergence, inherited and added."""
+def _apart(
+    subjects: tuple[Subject, Subject], feeds: tuple[Feed, Feed], found: tuple[Architecture, Architecture]
+) -> _Apart:
+    """Run both models and compare their streams."""
     batch, length = feeds[0].tokens.shape
-    seen = []
-    for subject, feed, each in zip(subjects, feeds, found, strict=True):
-        run = _runner(subject, feed)
-        seen.append(streams(subject.model, plan_for(subject, each), run, (batch, length)))
-    common = [name for name in seen[0] if name in seen[1]]
+    runs = [_runner(subject, feed) for subject, feed in zip(subjects, feeds, strict=True)]
+    ones, twos = (
+        streams(subject.model, plan_for(subject, each), run, (batch, length))
+        for subject, each, run in zip(subjects, found, runs, strict=True)
+    )
+    common = [name for name in ones if name in twos]
     if not common:
         raise DataError(
-            f"{subjects[0].name} has the stacks {', '.join(seen[0])} and {subjects[1].name} {', '.join(seen[1])}"
+            f"{subjects[0].name} has the stacks {', '.join(ones)} and {subjects[1].name} {', '.join(twos)}: "
+            "compare models that have a stack of the same name"
         )
+    rows: list[dict[str, object]] = []
+    odd: list[Broken] = []
     for name in common:
-        one, two = seen[0][name], seen[1][name]
+        one, two = ones[name], twos[name]
         if next(iter(one.values.values())).shape != next(iter(two.values.values())).shape:
             raise DataError("the two streams differ in width: inspect each with --out and compare the tables")
-        yield from _of_stream(one, two)
-        own = fed(subjects[1].model, found[1], name, _runner(subjects[1], feeds[1]), two, one)
-        yield from _split(one, two, own.after, own.reason)
+        rows += rows_of_two(one, two, fed(subjects[1].model, found[1], name, runs[1], two, one))
+        odd += broken(one, two)
+    return _Apart(rows, tuple(odd), alone(ones, twos))
 
 
-def _runner(subject: Subject, feed: Feed) -> Any:
+def _runner(subject: Subject, feed: Feed) -> Callable[[], Any]:
     return lambda: subject.forward(feed)
-
-
-def _of_stream(one: Stream, two: Stream) -> Any:
-    for at, x in one.values.items():
-        if at in two.values:
-            yield _row(at, "divergence", median_share(two.values[at].to(x.device).double() - x.double(), x))
-
-
-def _split(one: Stream, two: Stream, after: Any, reason: str) -> Any:
-    for layer, at in one.ends.items():
-        if not layer or layer not in two.ends:
-            continue
-        if layer not in after:
-            for quantity in ("inherited", "added"):
-                yield _row(at, quantity, float("nan"), reason or "the block before has no stream to feed")
-            continue
-        x, y = one.after(layer), after[layer].double()
-        yield _row(at, "inherited", median_share(two.after(layer).double() - y, x))
-        yield _row(at, "added", median_share(y - x.double(), x))
-
-
-def _row(at: Address, quantity: str, value: float, status: str = "") -> dict[str, object]:
-    known = status or ("undefined" if value != value else "exact-zero" if value == 0 else "ok")
-    place = {"stack": at.stack, "layer": at.layer, "sublayer": at.sublayer, "site": at.site}
-    return {**place, "quantity": quantity, "value": value, "status": known}

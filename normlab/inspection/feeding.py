@@ -1,6 +1,7 @@
 """From a text to a batch: the same text gives the same windows for every model."""
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from normlab import data
 from normlab.errors import DataError
 from normlab.inspection.subject import Feed, Subject, masked
 from normlab.models import Transformer
+from normlab.recording.discovery.example import describes_itself
 
 #: Characters that are read for a token at first, and at most.
 _CHARACTERS, _MOST = 8, 512
@@ -39,7 +41,10 @@ class Windows:
         Raises:
             DataError: the text cannot be read, or is too short.
         """
-        feed = self._of_bytes(subject.model) if subject.tokenizer is None else self._of_words(subject)
+        feed = self._of_bytes(subject) if subject.tokenizer is None else self._of_words(subject)
+        _check_vocabulary(subject, feed)
+        if subject.aim == "masked tokens" and subject.mask_token is not None:
+            feed = masked(feed, subject.mask_token)
         device = next((parameter.device for parameter in subject.model.parameters()), torch.device("cpu"))
         return feed.on(device)
 
@@ -50,24 +55,25 @@ class Windows:
     def _source(self) -> data.Text:
         return data.Text(self.batch, self.tokens, None if self.path is None else str(self.path))
 
-    def _of_bytes(self, model: nn.Module) -> Feed:
+    def _of_bytes(self, subject: Subject) -> Feed:
         tokens, targets = self._source().draw(self.seed)
         words = tuple(tuple(chr(byte) for byte in row) for row in tokens.tolist())
-        both = isinstance(model, Transformer) and model.spec.kind == "encoder-decoder"
-        return Feed(tokens, targets, words, (tokens, targets) if both else (tokens,))
+        model = subject.model
+        if isinstance(model, Transformer):
+            both = model.spec.kind == "encoder-decoder"
+            return Feed(tokens, targets, words, (tokens, targets) if both else (tokens,))
+        return Feed(tokens, _targets(subject, tokens, targets), words, **_arguments(subject, tokens))
 
     def _of_words(self, subject: Subject) -> Feed:
         text = self._text()
         generator = torch.Generator().manual_seed(self.seed)
-        task, places = subject.task, torch.rand(self.batch, generator=generator).tolist()
+        places = torch.rand(self.batch, generator=generator).tolist()
         # Where the next token is the target, the last token has one too.
-        wanted = self.tokens + (task == "next token")
+        wanted = self.tokens + (subject.aim in ("next token", None))
         windows = torch.tensor([self._row(subject.tokenizer, text, place, wanted) for place in places])
-        tokens, targets = windows[:, : self.tokens].contiguous(), windows[:, wanted - self.tokens :].contiguous()
+        tokens, following = windows[:, : self.tokens].contiguous(), windows[:, wanted - self.tokens :].contiguous()
         words = tuple(tuple(_word(subject.tokenizer, number) for number in row) for row in tokens.tolist())
-        feed = Feed(tokens, None if task == "probe" else targets, words, **_arguments(subject.model, tokens))
-        number = getattr(subject.tokenizer, "mask_token_id", None)
-        return masked(feed, number) if task == "masked tokens" and number is not None else feed
+        return Feed(tokens, _targets(subject, tokens, following), words, **_arguments(subject, tokens))
 
     def _text(self) -> str:
         if self.path is None:
@@ -106,9 +112,21 @@ def _word(tokenizer: Any, number: int) -> str:
     return str(decode([number])) if decode is not None else str(number)
 
 
-def _arguments(model: nn.Module, tokens: Tensor) -> dict[str, Any]:
+def _targets(subject: Subject, tokens: Tensor, following: Tensor) -> Tensor | None:
+    """Return what is to be predicted of each token: itself, or the token that follows it."""
+    match subject.aim:
+        case "probe":
+            return None
+        case "masked tokens" | "same tokens":
+            return tokens.clone()
+    return following
+
+
+def _arguments(subject: Subject, tokens: Tensor) -> dict[str, Any]:
+    model = subject.model
     parameters = inspect.signature(model.forward).parameters
     if "input_ids" not in parameters:
+        _check_takes_tokens(subject, parameters)
         return {"args": (tokens,)}
     kwargs: dict[str, Any] = {"input_ids": tokens}
     if "decoder_input_ids" in parameters:
@@ -118,3 +136,43 @@ def _arguments(model: nn.Module, tokens: Tensor) -> dict[str, Any]:
     if "use_cache" in parameters:
         kwargs["use_cache"] = False
     return {"kwargs": kwargs}
+
+
+def _check_takes_tokens(subject: Subject, parameters: Mapping[str, inspect.Parameter]) -> None:
+    """Refuse a model whose forward takes something else than tokens, or more."""
+    main = getattr(subject.model, "main_input_name", "input_ids") if describes_itself(subject.model) else "input_ids"
+    if main != "input_ids":
+        raise DataError(f"{subject.name} takes {main}, not tokens of text: give a model of text")
+    named = [one for one in parameters.values() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    needed = [one.name for one in named if one.default is one.empty]
+    only_named = [one.name for one in named if one.default is one.empty and one.kind is one.KEYWORD_ONLY]
+    if len(needed) > 1 or only_named or not parameters:
+        raise DataError(
+            f"the forward of {subject.name} takes {' and '.join(needed) or 'nothing'}: wrap it in a module whose "
+            "forward takes the tokens [batch, token] alone"
+        )
+
+
+def _check_vocabulary(subject: Subject, feed: Feed) -> None:
+    """Refuse tokens that the model has no embedding for, where it says how many it has."""
+    known, largest = _vocabulary(subject.model), int(feed.tokens.max())
+    if known is not None and largest >= known:
+        source = "the text, read as bytes," if subject.tokenizer is None else "the tokenizer"
+        raise DataError(
+            f"{subject.name} knows the tokens 0 to {known - 1}, and {source} gives {largest}: give the tokenizer that "
+            "belongs to the model"
+        )
+
+
+def _vocabulary(model: nn.Module) -> int | None:
+    if isinstance(model, Transformer):
+        return model.spec.vocab
+    if not describes_itself(model):
+        return None
+    read: Any = getattr(model, "get_input_embeddings", None)
+    try:
+        table = read() if read is not None else None
+    except NotImplementedError:
+        return None
+    weight = getattr(table, "weight", None)
+    return int(weight.shape[0]) if isinstance(weight, Tensor) and weight.dim() == 2 else None

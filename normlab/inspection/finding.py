@@ -63,11 +63,28 @@ def number(value: float) -> str:
 
 
 def place(address: Address, stacks: Iterable[str] = ()) -> str:
-    """Return where something is, in words: ``the MLP of block 3``."""
-    stack = f" of the {address.stack}" if len(set(stacks)) > 1 else ""
+    """Return where something is, in words: ``the MLP of block 3``, ``attention 2 of block 1 of the decoder``."""
+    stack = of_stack(address.stack, stacks)
     if address.sublayer == "embed":
         return f"the embedding{stack}"
-    return f"the {_SUBLAYERS.get(address.sublayer, address.sublayer)} of block {address.layer}{stack}"
+    word = _SUBLAYERS.get(address.sublayer, address.sublayer)
+    # A block that has several sub-layers of a kind numbers them: attn 2.
+    _, _, number = address.name.rpartition(" ")
+    named = f"{word} {number}" if number.isdigit() else f"the {word}"
+    return f"{named} of block {address.layer}{stack}"
+
+
+def of_stack(stack: str, stacks: Iterable[str]) -> str:
+    """Return `` of the decoder`` where there is more than one stack, or else nothing."""
+    return f" of the {stack}" if len(set(stacks)) > 1 else ""
+
+
+def by_stack(places: Iterable[tuple[str, int]], stacks: Iterable[str]) -> str:
+    """Return the blocks of pairs of a stack and a block: ``blocks 1-2 of the encoder and block 3 of the decoder``."""
+    found: dict[str, list[int]] = {}
+    for stack, layer in places:
+        found.setdefault(stack, []).append(layer)
+    return listed(f"{blocks(layers)}{of_stack(stack, stacks)}" for stack, layers in found.items())
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -1,5 +1,7 @@
 """Gradients that grow or vanish from the last block back to the first, by role."""
 
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +14,7 @@ from normlab.inspection.finding import Finding, blocks, listed, number
 CHANGES: Final = 10.0
 _THRESHOLD: Final = (
     "along the Theil-Sen line of ln(gradient norm) against the block, block 1 and the last differ more than "
-    f"{CHANGES:g}-fold"
+    f"{CHANGES:g}-fold, or a gradient is zero or not finite"
 )
 _FEWEST: Final = 4
 
@@ -32,10 +34,12 @@ def gradients(table: pd.DataFrame, backward: bool) -> Finding:
     # The gradient of the keys' bias is zero up to rounding whatever the model does; other biases say nothing new.
     rows = rows[~rows["role"].astype(str).str.endswith("_bias") & (rows["role"] != "other")]
     found = [_of_role(str(stack), str(sub), str(role), each) for (stack, sub, role), each in _grouped(rows)]
+    several = len({one["stack"] for one in found}) > 1
+    found = [one | {"name": _name(one, several)} for one in found]
     vanish = [one for one in found if one["factor"] is not None and one["factor"] < 1 / CHANGES]
     grow = [one for one in found if one["factor"] is not None and one["factor"] > CHANGES]
     broken = [one for one in found if one["zero"] or one["nonfinite"]]
-    says = " ".join(filter(None, [_said(vanish, "falls"), _said(grow, "grows"), *map(_gaps, broken)]))
+    says = " ".join(filter(None, [_said(vanish, "falls"), _said(grow, "grows"), *_gaps(broken)]))
     return Finding("gradients", bool(vanish or grow or broken), says or _even(found), _THRESHOLD, {"roles": found})
 
 
@@ -64,8 +68,9 @@ def _of_role(stack: str, sublayer: str, role: str, rows: pd.DataFrame) -> dict[s
     }
 
 
-def _name(one: dict[str, Any]) -> str:
-    return f"{one['role']} ({one['sublayer']})"
+def _name(one: dict[str, Any], several: bool) -> str:
+    where = f"{one['stack']} {one['sublayer']}" if several else one["sublayer"]
+    return f"{'all parameters' if one['role'] == 'all' else one['role']} ({where})"
 
 
 def _said(found: list[dict[str, Any]], verb: str) -> str:
@@ -74,22 +79,28 @@ def _said(found: list[dict[str, Any]], verb: str) -> str:
     parts = []
     for one in sorted(found, key=lambda one: abs(np.log(one["factor"])), reverse=True):
         times = one["factor"] if verb == "grows" else 1 / one["factor"]
-        parts.append(f"{_name(one)} {number(times)}-fold")
+        parts.append(f"{one['name']} {number(times)}-fold")
     return f"From the last block back to the first the gradient {verb}: {listed(parts)}."
 
 
-def _gaps(one: dict[str, Any]) -> str:
-    parts = [f"exactly zero in {blocks(one['zero'])}"] if one["zero"] else []
-    parts += [f"not finite in {blocks(one['nonfinite'])}"] if one["nonfinite"] else []
-    return f"The gradient of {_name(one)} is {listed(parts)}."
+def _gaps(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Say of which roles the gradient is zero or not finite; those of the same blocks together."""
+    together: dict[str, list[str]] = defaultdict(list)
+    for one in found:
+        parts = [f"exactly zero in {blocks(one['zero'])}"] if one["zero"] else []
+        parts += [f"not finite in {blocks(one['nonfinite'])}"] if one["nonfinite"] else []
+        together[listed(parts)].append(one["name"])
+    for what, names in together.items():
+        gradients, are = ("gradient", "is") if len(names) == 1 else ("gradients", "are")
+        yield f"The {gradients} of {listed(names)} {are} {what}."
 
 
 def _even(found: list[dict[str, Any]]) -> str:
     known = [one for one in found if one["factor"] is not None]
     if not known:
-        return "No role has gradients in enough blocks to tell."
+        return f"Too few blocks to tell: no role has gradients in {_FEWEST} blocks."
     worst = max(known, key=lambda one: abs(np.log(one["factor"])))
     return (
         "None grows or vanishes: from the last block back to the first no role's gradient changes more than "
-        f"{number(float(np.exp(abs(np.log(worst['factor'])))))}-fold ({_name(worst)})."
+        f"{number(float(np.exp(abs(np.log(worst['factor'])))))}-fold ({worst['name']})."
     )

@@ -1,15 +1,16 @@
 """How the stream grows from block to block, with and without its most massive tokens."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from normlab.fits import LAWS, GrowthLaw, growth_law
-from normlab.inspection.finding import Finding, number
+from normlab.inspection.finding import Finding, blocks, number, of_stack
 from normlab.inspection.looking import Look
 
-#: The stream is said to grow (or shrink) if the rms of its tokens changes more than this from block 1 to the last.
+#: The stream is said to grow (or shrink) if the rms of its tokens differs more than this between two blocks.
 GROWS: Final = 10.0
 #: A stream whose mean square stays within this ratio has no law.
 FLAT: Final = 1.5
@@ -21,38 +22,63 @@ _FEWEST: Final = 4
 def growth(look: Look) -> list[Finding]:
     """Return a finding for each stack."""
     stacks = list(dict.fromkeys(address.stack for address in look.streams))
-    return [_of_stack(look, stack, len(stacks) > 1) for stack in stacks]
+    return [_of_stack(look, stack, stacks) for stack in stacks]
 
 
-def _of_stack(look: Look, stack: str, named: bool) -> Finding:
+def _of_stack(look: Look, stack: str, stacks: Sequence[str]) -> Finding:
     ends = {at.layer: one for at, one in look.streams.items() if at.stack == stack and at.layer}
     layers = [layer for layer in ends if layer is not None]
     every = [ends[layer].mean_square for layer in layers]
     bulk = [ends[layer].bulk_mean_square for layer in layers]
     top = max((one.top_share for one in ends.values() if one.top_share == one.top_share), default=float("nan"))
-    factor = (bulk[-1] / bulk[0]) ** 0.5 if bulk and bulk[0] > 0 else float("nan")
+    low, high = _extremes(layers, bulk)
+    ratio = _ratio(layers, bulk, low, high)
     laws = {"all tokens": _law(layers, every), "without the most massive tokens": _law(layers, bulk)}
     said = zip(laws.items(), (every, bulk), strict=True)
     words = "; ".join(f"{name}, {_words(law, layers, values)}" for (name, law), values in said)
-    where = f" of the {stack}" if named else ""
-    says = f"Mean square q of the stream{where} from block {layers[0]} to block {layers[-1]}: {words}."
+    reach = f"from block {layers[0]} to block {layers[-1]}" if len(layers) > 1 else f"after {blocks(layers)}"
+    says = f"Mean square q of the stream{of_stack(stack, stacks)} {reach}: {words}."
+    if ratio > FLAT**0.5 and {low, high} - {layers[0], layers[-1]}:
+        says += f" Without them it is least after block {low} and largest after block {high}: {_times(ratio)} in rms."
     if top == top:
         says += f" The most massive token of each sequence holds up to {100 * top:.0f} % of the stream's energy."
+    if broken := [layer for layer in layers if ends[layer].nonfinite]:
+        says += f" After {blocks(broken)} tokens with entries that are not finite are left out."
     return Finding(
         "growth of the stream",
-        bool(factor > GROWS or factor < 1 / GROWS),
+        ratio > GROWS,
         says,
-        f"rms without the most massive token of each sequence changes more than {GROWS:g}-fold",
+        f"rms without the most massive token of each sequence differs more than {GROWS:g}-fold between two blocks",
         {
             "stack": stack,
             "layers": layers,
             "mean_square": every,
             "bulk_mean_square": bulk,
-            "rms_factor_without_massive": factor,
+            "rms_ratio_without_massive": ratio,
+            "least_after": low,
+            "largest_after": high,
             "largest_top_token_share": top,
             "laws": {name: _numbers(law) for name, law in laws.items()},
         },
     )
+
+
+def _extremes(layers: Sequence[int], values: Sequence[float]) -> tuple[int | None, int | None]:
+    """Return the blocks after which the value is least and largest; the first of equals."""
+    known = {layer: value for layer, value in zip(layers, values, strict=True) if math.isfinite(value)}
+    return min(known, key=known.__getitem__, default=None), max(known, key=known.__getitem__, default=None)
+
+
+def _ratio(layers: Sequence[int], values: Sequence[float], low: int | None, high: int | None) -> float:
+    """Return the ratio of the rms after two blocks, of which the values are mean squares."""
+    if low is None or high is None:
+        return math.nan
+    least, most = values[layers.index(low)], values[layers.index(high)]
+    return math.sqrt(most / least) if least > 0 else math.inf if most > 0 else 1.0
+
+
+def _times(ratio: float) -> str:
+    return f"{number(ratio)}-fold" if math.isfinite(ratio) else "from zero"
 
 
 def _law(layers: Sequence[int], values: Sequence[float]) -> GrowthLaw | None:
@@ -64,14 +90,19 @@ def _law(layers: Sequence[int], values: Sequence[float]) -> GrowthLaw | None:
 
 
 def _words(law: GrowthLaw | None, layers: Sequence[int], values: Sequence[float]) -> str:
-    known = [value for value in values if np.isfinite(value)]
+    known = [value for value in values if math.isfinite(value)]
     if not known:
         return "it has no finite value"
+    if len(known) == 1:
+        return f"it is {number(known[0])}"
+    # Blocks without a finite value are named apart.
+    ends = f"it goes from {number(known[0])} to {number(known[-1])}"
+    if max(known) <= FLAT * min(known):
+        least, most = number(min(known)), number(max(known))
+        return f"it stays at {least}" if least == most else f"it stays between {least} and {most}"
     if law is None:
-        if len(known) < _FEWEST:
-            return f"it goes from {number(values[0])} to {number(values[-1])}, too few blocks for a law"
-        return f"it stays between {number(min(known))} and {number(max(known))}"
-    error, ends = _error(law, layers, values), f"it goes from {number(values[0])} to {number(values[-1])}"
+        return f"{ends}, too few blocks for a law"
+    error = _error(law, layers, values)
     if error > POOR:
         return (
             f"{ends} by no law of two parameters (the nearest, {law.law}, has a typical error of {100 * error:.0f} %)"

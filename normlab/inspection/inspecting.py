@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 import torch
@@ -16,26 +16,31 @@ from normlab.inspection.feeding import Windows
 from normlab.inspection.gradients import gradients
 from normlab.inspection.growth import growth
 from normlab.inspection.inspection import Inspection
-from normlab.inspection.loading import load_subject, task_of_class
+from normlab.inspection.loading import subject_of
+from normlab.inspection.logits import logits
 from normlab.inspection.looking import look
 from normlab.inspection.massive import massive
-from normlab.inspection.precision import head_room, logits, rounding
+from normlab.inspection.nonfinite import nonfinite
+from normlab.inspection.precision import head_room, rounding
 from normlab.inspection.rows import rows_of
 from normlab.inspection.subject import LOSSES, Feed, Subject, Task, task_of
 from normlab.models import Transformer
 from normlab.recording import Architecture, SitePlan, record
 from normlab.recording.planning import plan_of
+from normlab.spec import ModelSpec
+
+_FROZEN: Final = "No backward pass was run: nothing in the loss requires a gradient (is every parameter frozen?)."
 
 
 def inspect(
-    model: nn.Module | str | Path,
+    model: nn.Module | ModelSpec | str | Path,
     *,
     text: Path | str | None = None,
     tokenizer: Any = None,
     batch: int = 2,
     tokens: int = 128,
     seed: int = 0,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | str | None = None,
     backward: bool = True,
 ) -> Inspection:
     """Run a model on text, forward and backward, and say what it does to the scale of its activations.
@@ -43,29 +48,24 @@ def inspect(
     The model runs in evaluation mode. The gradients that it has are dropped.
 
     Args:
-        model: a module; or a folder or file that transformers loads, ``package.module:function``, or a saved spec.
+        model: a module; a ``ModelSpec``, which is built; or a folder or file that transformers loads,
+            ``package.module:function``, or a saved spec.
         text: a UTF-8 file; the documentation of Python's standard library unless given.
-        tokenizer: for a module: turns text into tokens, as those of transformers; bytes are tokens without one.
+        tokenizer: turns text into tokens, as those of transformers; a module without one reads bytes.
         batch: sequences.
         tokens: tokens in each.
         seed: of the places of the windows in the text, and of the weights of a spec.
-        dtype: of the weights, where the model is loaded.
-        backward: whether to run backward too.
+        dtype: of the weights, where the model is loaded or built; float32 unless given.
+        backward: whether to run backward too. Where nothing requires a gradient only the forward pass runs, and
+            a note says so.
 
     Raises:
         DataError: the model or the text cannot be used.
         RecordingError: no residual stream was found.
     """
-    subject = _subject(model, tokenizer, seed, dtype)
+    subject = subject_of(model, tokenizer=tokenizer, seed=seed, dtype=dtype)
     windows = Windows(batch, tokens, None if text is None else Path(text), seed)
     return inspect_subject(subject, windows, backward=backward)
-
-
-def _subject(model: nn.Module | str | Path, tokenizer: Any, seed: int, dtype: torch.dtype) -> Subject:
-    if not isinstance(model, nn.Module):
-        return load_subject(str(model), seed=seed, dtype=dtype)
-    name = type(model).__name__
-    return Subject(name, model, tokenizer, task_of_class(model) if tokenizer is not None else None)
 
 
 def inspect_subject(subject: Subject, windows: Windows, *, backward: bool = True) -> Inspection:
@@ -82,7 +82,7 @@ def inspect_subject(subject: Subject, windows: Windows, *, backward: bool = True
     try:
         architecture = _architecture(subject, feed)
         plan, task = plan_for(subject, architecture), task_of(subject, architecture)
-        recorded, loss = _recorded(subject, feed, plan, task, backward)
+        recorded, loss, ran = _recorded(subject, feed, plan, task, backward)
         batch, tokens = feed.tokens.shape
         seen = look(model, plan, lambda: subject.forward(feed), (batch, tokens))
     finally:
@@ -95,20 +95,21 @@ def inspect_subject(subject: Subject, windows: Windows, *, backward: bool = True
         architecture=architecture,
         table=table,
         findings=(
+            nonfinite(seen, table, loss, ran),
             *growth(seen),
             massive(seen, feed.words),
             idle(seen),
-            gradients(table, backward),
+            gradients(table, ran),
             logits(seen),
             head_room(seen),
             rounding(seen),
         ),
         loss=loss,
         loss_says=LOSSES[task],
-        backward=backward,
+        backward=ran,
         dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
         data=data,
-        notes=subject.notes,
+        notes=(*subject.notes, *([] if ran or not backward else [_FROZEN])),
         look=seen,
     )
 
@@ -127,16 +128,18 @@ def _architecture(subject: Subject, feed: Feed) -> Architecture:
     return found
 
 
-def _recorded(subject: Subject, feed: Feed, plan: SitePlan, task: Task, backward: bool) -> tuple[pd.DataFrame, float]:
-    """Return the recorder's table and the loss; the gradients are dropped again."""
+def _recorded(
+    subject: Subject, feed: Feed, plan: SitePlan, task: Task, backward: bool
+) -> tuple[pd.DataFrame, float, bool]:
+    """Return the recorder's table, the loss, and whether a backward pass ran; the gradients are dropped again."""
     subject.model.zero_grad(set_to_none=True)
     with record(subject.model, sites=plan) as recorder, nullcontext() if backward else torch.no_grad():
         loss = subject.loss(feed, task)
-        if backward:
+        if loss.requires_grad:
             loss.backward()
     table = recorder.table()
     subject.model.zero_grad(set_to_none=True)
-    return table, float(loss.detach())
+    return table, float(loss.detach()), loss.requires_grad
 
 
 def _with_data(table: pd.DataFrame, name: str, data: Mapping[str, object]) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """What an inspection gives: findings, a table, and the table by layer that people read."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -7,6 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from normlab.errors import counted
 from normlab.inspection.finding import Finding, number, plain
 from normlab.inspection.looking import Look
 from normlab.recording import Architecture
@@ -25,6 +27,9 @@ _COLUMNS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("logit max", "logits", "max_abs", ""),
     ("gradient", "stream_grad", "l2", ""),
 )
+
+
+_ORDER: Final = ("embed", "attn", "cross", "mlp")
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,17 @@ class Inspection:
         return "/".join(PurePath(self.name).parts[-2:])
 
     @property
+    def given(self) -> str:
+        """What the batch is, in words."""
+        batch, tokens = (int(str(self.data[name])) for name in ("batch", "tokens"))
+        return f"{counted(batch, 'sequence')} of {counted(tokens, 'token')} of {self.data['data']}"
+
+    @property
+    def loss_words(self) -> str:
+        """The value of the loss, in words."""
+        return f"loss {number(self.loss)}" if math.isfinite(self.loss) else "the loss is not finite"
+
+    @property
     def layers(self) -> pd.DataFrame:
         """A row for each sub-layer, with what people look at first; NaN where there is no value."""
         return by_layer(self.table)
@@ -84,8 +100,7 @@ class Inspection:
         }
 
     def __str__(self) -> str:
-        given = f"{self.data['batch']} sequences of {self.data['tokens']} tokens of {self.data['data']}, {self.dtype}"
-        lines = [f"{self.name}: {given}; loss {number(self.loss)} ({self.loss_says})", *self.notes, ""]
+        lines = [f"{self.name}: {self.given}, {self.dtype}; {self.loss_words} ({self.loss_says})", *self.notes, ""]
         lines += [str(self.architecture), ""]
         lines += [f"{'!' if one.found else '-'} {one.topic.capitalize()}. {one.says}" for one in self.findings]
         return "\n".join(lines)
@@ -93,28 +108,35 @@ class Inspection:
 
 def by_layer(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each sub-layer of each stack, with the columns that people look at first."""
-    rows = table[table["layer"].notna() & table["sublayer"].isin(["embed", "attn", "cross", "mlp"])]
-    places = rows[["stack", "layer", "sublayer"]].drop_duplicates()
-    frame = pd.DataFrame(
+    rows = table[table["layer"].notna() & table["sublayer"].isin(_ORDER)]
+    # A block that has several sub-layers of a kind numbers them, as in "attn 2".
+    sublayer, name = rows["sublayer"].astype(str), rows["name"].astype(str)
+    numbered = name.str.fullmatch(r"(?:attn|cross|mlp) \d+")
+    keys = pd.DataFrame(
         {
-            "stack": places["stack"].astype(str),
-            "layer": places["layer"].astype(int),
-            "sublayer": places["sublayer"].astype(str),
+            "stack": rows["stack"].astype(str),
+            "layer": rows["layer"].astype(int),
+            "sublayer": sublayer.where(~numbered, name),
         }
     )
-    order = {name: rank for rank, name in enumerate(("embed", "attn", "cross", "mlp"))}
-    frame["rank"] = frame["sublayer"].map(order)
-    frame = frame.sort_values(["stack", "layer", "rank"], kind="stable").drop(columns="rank").reset_index(drop=True)
+    frame = keys.drop_duplicates()
+    turn = frame["sublayer"].str.extract(r" (\d+)$", expand=False).fillna("1").astype(int)
+    kind = frame["sublayer"].str.partition(" ")[0].map({name: rank for rank, name in enumerate(_ORDER)})
+    # An encoder runs before the decoder that reads it.
+    decodes = frame["stack"].str.startswith("decoder")
+    frame = frame.assign(turn=turn, kind=kind, decodes=decodes)
+    frame = frame.sort_values(["decodes", "stack", "layer", "turn", "kind"], kind="stable")[
+        ["stack", "layer", "sublayer"]
+    ]
+    frame = frame.reset_index(drop=True)
+    places = list(frame.itertuples(index=False, name=None))
     for heading, site, quantity, role in _COLUMNS:
-        own = rows[(rows["site"] == site) & (rows["quantity"] == quantity) & (rows["role"] == role)]
+        own = (rows["site"] == site) & (rows["quantity"] == quantity) & (rows["role"] == role)
         # Heads have a row each: the largest stands for them.
-        values = own.groupby([own["stack"].astype(str), own["layer"].astype(int), own["sublayer"].astype(str)])[
-            "value"
-        ].max()
-        keys = list(zip(frame["stack"], frame["layer"], frame["sublayer"], strict=True))
-        found = values.to_dict()
+        groups = [keys[column][own] for column in ("stack", "layer", "sublayer")]
+        found = rows["value"][own].groupby(groups).max().to_dict()
         if found and pd.notna(list(found.values())).any():
-            frame[heading] = [found.get(key, float("nan")) for key in keys]
+            frame[heading] = [found.get(place, float("nan")) for place in places]
     return frame
 
 

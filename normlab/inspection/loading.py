@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -11,11 +12,14 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from normlab.errors import DataError, NormlabError
-from normlab.inspection.subject import Subject, Task
+from normlab.errors import DataError, NormlabError, suggest
+from normlab.inspection.subject import Subject, short
 from normlab.models import build
+from normlab.recording.compiled import uncompiled
 from normlab.spec import ModelSpec
 
+#: The dtypes of weights.
+DTYPES: Final = ("float32", "float64", "bfloat16", "float16")
 _WEIGHTS: Final = (".safetensors", ".bin", ".gguf")
 #: Weights of other frameworks, which transformers no longer reads.
 _FOREIGN: Final = {".h5": "TensorFlow", ".msgpack": "Flax", ".onnx": "ONNX", ".tflite": "TensorFlow Lite"}
@@ -24,8 +28,54 @@ _WAYS: Final = (
 )
 
 
+def subject_of(given: Any, *, tokenizer: Any = None, seed: int = 0, dtype: torch.dtype | str | None = None) -> Subject:
+    """Return what is inspected or compared: a module, a ``ModelSpec``, or what :func:`load_subject` loads.
+
+    Args:
+        given: the model.
+        tokenizer: turns text into tokens, as those of transformers; in place of its own where the model has one.
+        seed: of the weights of a spec.
+        dtype: of the weights, where they are loaded or made; float32 unless given.
+
+    Raises:
+        DataError: there is no such model, or a module comes with a dtype.
+        SpecError: it describes no model that can be built.
+    """
+    wanted = dtype_of(dtype)
+    match given:
+        case Subject():
+            subject = given
+        case nn.Module():
+            if dtype is not None:
+                raise DataError("dtype is of models that are loaded or built: convert a module with model.to(dtype)")
+            subject = Subject(type(uncompiled(given)).__name__, uncompiled(given))
+        case ModelSpec():
+            name = f"{given.placement} {given.norm}, depth {given.depth}, width {given.width}"
+            subject = Subject(name, build(given, seed=seed, dtype=wanted or torch.float32))
+        case str() | Path():
+            subject = load_subject(str(given), seed=seed, dtype=wanted)
+        case _:
+            raise DataError(f"{type(given).__name__} is no model: give a module, a ModelSpec, or its name: {_WAYS}")
+    return subject if tokenizer is None else replace(subject, tokenizer=tokenizer)
+
+
+def dtype_of(given: torch.dtype | str | None) -> torch.dtype | None:
+    """Return one of the dtypes that weights can have, if one is given.
+
+    Raises:
+        DataError: it is another one.
+    """
+    if given is None:
+        return None
+    name = str(given).removeprefix("torch.")
+    if name not in DTYPES:
+        raise DataError(f"dtype is {given!r}: choose one of {', '.join(DTYPES)}{suggest(name, DTYPES)}")
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
 def load_subject(
-    name: str, *, seed: int = 0, dtype: torch.dtype = torch.float32, implementation: str | None = None
+    name: str, *, seed: int = 0, dtype: torch.dtype | str | None = None, implementation: str | None = None
 ) -> Subject:
     """Load the model that ``name`` names, in evaluation mode.
 
@@ -33,24 +83,37 @@ def load_subject(
         name: a folder or file that transformers loads; ``package.module:function``, a function without arguments
             that returns a module, or a pair of a module and a tokenizer; or the file of a saved ``ModelSpec``.
         seed: of the weights of a spec.
-        dtype: of the weights.
+        dtype: of the weights; float32 unless given, and what the function's module has.
         implementation: which implementation of attention transformers shall use: ``eager``, ``sdpa``, ...
 
     Raises:
-        DataError: there is no such model, or its weights are not there.
+        DataError: there is no such model or dtype, or its weights are not there.
         SpecError: the file does not describe a model.
     """
-    path = Path(name)
+    path, wanted = Path(name), dtype_of(dtype)
     if path.exists():
-        subject = _of_path(path, seed, dtype, implementation)
+        subject = _of_path(path, seed, wanted or torch.float32, implementation)
     elif ":" in name:
-        subject = _of_function(name, dtype)
+        subject = _of_function(name, wanted)
     else:
         raise DataError(f"there is no model {name!r}: {_WAYS}")
-    if implementation is not None and not hasattr(subject.model, "config"):
-        raise DataError(f"{name} is no model of transformers, so it has no attention implementation to choose")
+    if implementation is not None:
+        _choose_attention(name, subject.model, implementation)
     subject.model.eval()
     return subject
+
+
+def _choose_attention(name: str, model: nn.Module, implementation: str) -> None:
+    """Set what was not set while the model was loaded: a function returns a model that is there already."""
+    choose = getattr(model, "set_attn_implementation", None)
+    if choose is None:
+        raise DataError(f"{name} is no model of transformers, so it has no attention implementation to choose")
+    try:
+        choose(implementation)
+    except (ValueError, ImportError) as error:
+        raise DataError(f"{name} cannot use {implementation} attention ({short(error)}): try eager or sdpa") from error
+    if getattr(model.config, "_attn_implementation", implementation) != implementation:
+        raise DataError(f"transformers cannot change the attention of {type(model).__name__}: load it from its folder")
 
 
 def _of_path(path: Path, seed: int, dtype: torch.dtype, implementation: str | None) -> Subject:
@@ -73,7 +136,7 @@ def _of_path(path: Path, seed: int, dtype: torch.dtype, implementation: str | No
     return Subject(str(path), build(ModelSpec.from_json(text), seed=seed, dtype=dtype))
 
 
-def _of_function(name: str, dtype: torch.dtype) -> Subject:
+def _of_function(name: str, dtype: torch.dtype | None) -> Subject:
     """Call ``package.module:function``; a module beside the user's own files counts."""
     module, _, function = name.partition(":")
     if str(Path.cwd()) not in sys.path:
@@ -89,11 +152,12 @@ def _of_function(name: str, dtype: torch.dtype) -> Subject:
     except NormlabError:
         raise
     except Exception as error:  # whatever the user's function raises
-        raise DataError(f"{name} failed ({type(error).__name__}: {error}): it is called without arguments") from error
+        how = "is called without arguments and " if isinstance(error, TypeError) else ""
+        raise DataError(f"{name} {how}failed ({short(error)})") from error
     model, tokenizer = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not isinstance(model, nn.Module):
         raise DataError(f"{name} returned {type(model).__name__}: return a torch module, or (module, tokenizer)")
-    return Subject(name, model.to(dtype), tokenizer, task=task_of_class(model) if tokenizer is not None else None)
+    return Subject(name, model if dtype is None else model.to(dtype), tokenizer)
 
 
 def _of_transformers(path: Path, dtype: torch.dtype, implementation: str | None) -> Subject:
@@ -111,14 +175,14 @@ def _of_transformers(path: Path, dtype: torch.dtype, implementation: str | None)
                 folder, config=config, dtype=dtype, output_loading_info=True, **chosen, **more
             )
         except Exception as error:  # transformers raises a dozen kinds
-            raise DataError(f"transformers cannot load {path} ({_short(error)}): {_WAYS}") from error
+            raise DataError(f"transformers cannot load {path} ({short(error)}): {_WAYS}") from error
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **more)
         except Exception as error:
             raise DataError(
-                f"{path} has no tokenizer that transformers loads ({_short(error)}): add its files"
+                f"{path} has no tokenizer that transformers loads ({short(error)}): add its files"
             ) from error
-    return Subject(str(path), model, tokenizer, task_of_class(model), tuple(_notes(path, gguf, told)))
+    return Subject(str(path), model, tokenizer, notes=tuple(_notes(path, gguf, told)))
 
 
 def _check_weights(folder: Path, gguf: str | None) -> None:
@@ -189,16 +253,6 @@ def _class_of(config: Any, transformers: Any) -> Any:
     return causal[type(config)] if type(config) in causal else transformers.AutoModel
 
 
-def task_of_class(model: nn.Module) -> Task:
-    """Return what a model of transformers was trained for, as its class says."""
-    name = type(model).__name__
-    if bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False)):
-        return "same tokens" if "Generation" in name else "probe"
-    if name.endswith(("ForCausalLM", "LMHeadModel")):
-        return "next token"
-    return "masked tokens" if name.endswith("ForMaskedLM") else "probe"
-
-
 def _notes(path: Path, gguf: str | None, told: Any) -> Iterator[str]:
     if gguf:
         yield (
@@ -208,12 +262,9 @@ def _notes(path: Path, gguf: str | None, told: Any) -> Iterator[str]:
     missing = sorted(told["missing_keys"])
     if missing:
         some = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
-        yield f"{len(missing)} parameters are not in {path} and were drawn at random: {some}."
+        was = "parameter is not in {} and was" if len(missing) == 1 else "parameters are not in {} and were"
+        yield f"{len(missing)} {was.format(path)} drawn at random: {some}."
     unused = sorted(told["unexpected_keys"])
     if unused:
-        yield f"{len(unused)} tensors of {path} are not used, such as {unused[0]}."
-
-
-def _short(error: Exception) -> str:
-    line = " ".join(str(error).split())
-    return f"{type(error).__name__}: {line[:200]}"
+        which = f"The tensor {unused[0]} of {path} is" if len(unused) == 1 else f"{len(unused)} tensors of {path} are"
+        yield f"{which} not used{f', such as {unused[0]}' if len(unused) > 1 else ''}."

@@ -26,7 +26,8 @@ class Peak:
         module: the module's path.
         side: ``takes`` or ``gives``.
         nonfinite: entries of all modules' results that are not finite.
-        first: the first module that gave one.
+        first: the first module that took or gave one.
+        first_side: ``takes`` or ``gives``.
     """
 
     max_abs: float = 0.0
@@ -34,6 +35,7 @@ class Peak:
     side: str = ""
     nonfinite: int = 0
     first: str = ""
+    first_side: str = ""
 
 
 @dataclass
@@ -49,6 +51,7 @@ class Look:
         peak: the largest entry of all.
         tracks: for each massive entry its value at each site of its stream.
         dtypes: the dtype of the tensor at each site.
+        broken: parameters with entries that are not finite.
     """
 
     streams: dict[Address, Tokens] = field(default_factory=dict)
@@ -59,6 +62,7 @@ class Look:
     peak: Peak = field(default_factory=Peak)
     tracks: dict[tuple[str, Place], dict[Address, float]] = field(default_factory=dict)
     dtypes: dict[Address, str] = field(default_factory=dict)
+    broken: tuple[str, ...] = ()
 
 
 def look(model: nn.Module, plan: SitePlan, run: Callable[[], Any], tokens: tuple[int, int]) -> Look:
@@ -75,6 +79,7 @@ def look(model: nn.Module, plan: SitePlan, run: Callable[[], Any], tokens: tuple
     with torch.no_grad(), heads.watching(), _peaks(model, found.peak):
         with reading(model, eyes.ports, tokens, eyes.see):
             run()
+    found.broken = tuple(name for name, weight in model.named_parameters() if not bool(weight.isfinite().all()))
     found.heads = heads.found
     found.unseen = [address for address in heads.expected if address not in heads.found]
     found.streams = {address: found.streams[address] for address in eyes.order if address in found.streams}
@@ -105,7 +110,7 @@ class _Eyes:
         """Take in one tensor."""
         for address in self._streams.get(port, ()):
             self._found.streams[address] = tokens_of(tensor)
-            self._found.dtypes[address] = dtype_name(tensor)
+            self._found.dtypes[address] = dtype_name(tensor.dtype)
             if self._ends[address.stack, address.layer] == address:
                 self._end_of_block(address, tensor)
         for address, term in self._pairs.get(port, ()):
@@ -114,7 +119,7 @@ class _Eyes:
             if len(half) == 2:
                 if half["skip"].shape == half["update"].shape:
                     self._found.lost[address] = lost_in_bfloat16(half["skip"], half["update"])
-                    self._found.dtypes[address] = dtype_name(half["update"])
+                    self._found.dtypes[address] = dtype_name(half["update"].dtype)
                 del self._half[address]
 
     def _end_of_block(self, address: Address, tensor: Tensor) -> None:
@@ -181,10 +186,17 @@ def _raise(peak: Peak, values: Any, path: str, side: str) -> None:
         size = tensor.detach().abs()
         largest = float(size.max())
         if not largest < float("inf"):
+            if _is_mask(tensor):
+                continue
             finite = size.isfinite()
-            if side == "gives":
-                peak.nonfinite += int((~finite).sum())
-                peak.first = peak.first or path
+            peak.nonfinite += int((~finite).sum()) if side == "gives" else 0
+            if not peak.first:
+                peak.first, peak.first_side = path, side
             largest = float(size.where(finite, 0.0).max())
         if largest > peak.max_abs:
             peak.max_abs, peak.module, peak.side = largest, path, side
+
+
+def _is_mask(tensor: Tensor) -> bool:
+    """Whether a tensor holds nothing but zero and minus infinity, as masks that are added to logits do."""
+    return bool(((tensor == 0) | (tensor == -torch.inf)).all())

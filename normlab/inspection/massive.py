@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from normlab.inspection.finding import Finding, listed, number, place
 from normlab.inspection.looking import Look
+from normlab.inspection.precision import where
 from normlab.inspection.tokens import MASSIVE, Place
 from normlab.recording import Address
 
@@ -28,18 +29,17 @@ def massive(look: Look, words: Sequence[Sequence[str]]) -> Finding:
     if not look.streams:
         return Finding("massive activations", False, "No stream was observed.", _THRESHOLD, {})
     broken = {at: one.nonfinite for at, one in look.streams.items() if one.nonfinite}
-    left_out = _left_out(broken) if broken else ""
+    stacks = {address.stack for address in look.streams}
+    left_out = _left_out(broken, stacks) if broken else ""
     at, worst = max(look.streams.items(), key=lambda item: _ratio(item[1].massive_ratio))
     top = {
         "largest_ratio": worst.massive_ratio,
-        "layer": at.layer,
-        "sublayer": at.sublayer,
+        **where(at),
         "value": worst.largest,
         "sequence": worst.place.sequence,
         "token": worst.place.token,
         "channel": worst.place.channel,
     }
-    stacks = {address.stack for address in look.streams}
     if not worst.largest <= math.inf:
         return Finding("massive activations", False, f"No token of the stream is finite.{left_out}", _THRESHOLD, {})
     if not look.tracks:
@@ -56,10 +56,10 @@ def massive(look: Look, words: Sequence[Sequence[str]]) -> Finding:
     return Finding("massive activations", True, says, _THRESHOLD, {**top, "entries": [_plain(e) for e in entries]})
 
 
-def _left_out(broken: Mapping[Address, int]) -> str:
+def _left_out(broken: Mapping[Address, int], stacks: set[str]) -> str:
     first = next(iter(broken))
-    where = f"{broken[first]} after {place(first)}, where they begin"
-    return f" Tokens with entries that are not finite are left out: {where}."
+    here = f"{broken[first]} after {place(first, stacks)}, where they begin"
+    return f" Tokens with entries that are not finite are left out: {here}."
 
 
 def _ratio(value: float) -> float:
@@ -149,9 +149,6 @@ def _rest(entries: Sequence[dict[str, Any]]) -> str:
 
 
 def _plain(entry: dict[str, Any]) -> dict[str, Any]:
-    def where(at: Address) -> dict[str, Any]:
-        return {"layer": at.layer, "sublayer": at.sublayer}
-
     at, track = entry["place"], entry["track"]
     steps = {
         which: [{**where(two), "before": track[one], "after": track[two]} for one, two in entry[which]]

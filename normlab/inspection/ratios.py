@@ -9,7 +9,7 @@ import pandas as pd
 
 from normlab.errors import DataError
 from normlab.fits import seed_interval
-from normlab.table import CELL_COLUMNS, COLUMNS, SITES, key
+from normlab.table import CELL_COLUMNS, COLUMNS, SITES, SUBLAYERS, key
 
 #: The quantity of each site that is compared; of parameters it is the gradient norm.
 _OF_SITE: Final[Mapping[str, str]] = {"stream": "median_rms", "update": "update_ratio", "input": "rms", "branch": "rms"}
@@ -19,25 +19,28 @@ _SEEDS: Final = ("model_seed", "data_seed")
 _SAYS: Final = ("spec", "model", "data", "batch", "tokens", "loss")
 
 
-def ratios(one: pd.DataFrame, two: pd.DataFrame) -> list[dict[str, object]]:
+def ratios(one: pd.DataFrame, two: pd.DataFrame, *, strict: bool = True) -> list[dict[str, object]]:
     """Return rows of ``ratio``, and for streams of ``ratio_added``: table ``two`` over table ``one``.
 
     Seeds that both have are paired; the ratio is the geometric mean over them.
 
+    Args:
+        one: A's table.
+        two: B's.
+        strict: whether tables without a row in common are refused.
+
     Raises:
-        DataError: a table holds several models, they have nothing in common, or one has a stream that the other lacks.
+        DataError: a table holds several models, or they have nothing in common.
     """
     first, second = (_compared(table, name) for table, name in ((one, "A"), (two, "B")))
-    for table, other, name, others in ((first, second, "A", "B"), (second, first, "B", "A")):
-        _check_streams(table, other, name, others)
     seeds = [name for name in _SEEDS if name in first.columns and name in second.columns]
     both = first.merge(second, on=[*_PLACE, *seeds], suffixes=("_a", "_b"), how="inner")
-    if both.empty:
+    if both.empty and strict:
         raise DataError("the two tables have no row in common: compare runs of the same stacks, sites and seeds")
     both = both[(both["value_a"] > 0) & (both["value_b"] > 0)]
     both = both.assign(log=np.log(both["value_b"] / both["value_a"]))
     rows = [_row(place, group["log"].tolist()) for place, group in both.groupby([*_PLACE], dropna=False, sort=False)]
-    return [*rows, *_added(both)]
+    return [*rows, *_added(both, _ends(one))]
 
 
 def _compared(table: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -66,20 +69,6 @@ def _compared(table: pd.DataFrame, name: str) -> pd.DataFrame:
     return frame
 
 
-def _check_streams(table: pd.DataFrame, other: pd.DataFrame, name: str, others: str) -> None:
-    """Refuse streams that only one has: to say that the rest agrees would hide them."""
-    place = ["stack", "layer", "sublayer"]
-    streams = [frame.loc[frame["site"] == "stream", place].drop_duplicates() for frame in (other, table)]
-    both = streams[0].merge(streams[1], on=place, how="left", indicator=True)
-    lacking = both[both["_merge"] == "left_only"]
-    if len(lacking) and len(streams[1]):
-        first = lacking.iloc[0]
-        raise DataError(
-            f"{name} has no finite stream at layer {first['layer']} {first['sublayer']}, which {others} has: compare "
-            f"models of one depth whose numbers are finite, or choose rows that both have with --where"
-        )
-
-
 def _row(place: tuple[object, ...], logs: list[float]) -> dict[str, object]:
     interval = seed_interval(logs)
     ratio = math.exp(interval.mean)
@@ -88,12 +77,10 @@ def _row(place: tuple[object, ...], logs: list[float]) -> dict[str, object]:
     return {**dict(zip(_PLACE, place, strict=True)), "quantity": "ratio", "value": ratio, "se": se}
 
 
-def _added(both: pd.DataFrame) -> Iterator[dict[str, object]]:
+def _added(both: pd.DataFrame, ends: pd.DataFrame) -> Iterator[dict[str, object]]:
     """Yield for each block the ratio of its stream over that after the block before."""
-    streams = both[both["site"] == "stream"]
-    rank = streams["sublayer"].map({"embed": 0, "attn": 1, "cross": 2, "mlp": 3})
-    ends = streams[(rank == rank.groupby([streams["stack"], streams["layer"]]).transform("max")).to_numpy()]
-    for stack, group in ends.groupby("stack", sort=False):
+    streams = both[both["site"] == "stream"].merge(ends, on=[*ends.columns])
+    for stack, group in streams.groupby("stack", sort=False):
         logs = group.groupby("layer")["log"].mean()
         places = group.drop_duplicates("layer").set_index("layer")["sublayer"]
         for layer in logs.index:
@@ -101,3 +88,11 @@ def _added(both: pd.DataFrame) -> Iterator[dict[str, object]]:
                 value = math.exp(logs[layer] - logs[layer - 1])
                 where = {"stack": stack, "layer": int(layer), "sublayer": places[layer], "site": "stream"}
                 yield {**where, "quantity": "ratio_added", "value": value}
+
+
+def _ends(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the last place of each block's stream, whether or not there is a number."""
+    rows = table[(table["site"] == "stream") & (table["quantity"] == _OF_SITE["stream"]) & table["layer"].notna()]
+    places = rows[["stack", "layer", "sublayer"]].astype({"stack": str, "sublayer": str}).drop_duplicates()
+    last = places.assign(rank=places["sublayer"].map(SUBLAYERS.index)).sort_values("rank", kind="stable")
+    return last.drop(columns="rank").drop_duplicates(["stack", "layer"], keep="last")

@@ -32,7 +32,8 @@ def step_by_step() -> Iterator[None]:
 def reading(model: nn.Module, ports: Iterable[Port], tokens: tuple[int, int], see: See) -> Iterator[None]:
     """Call ``see`` with the tensor of each port in the order in which they appear.
 
-    An argument is read before its module runs, a result after it, whatever changes them later in place.
+    An argument is read before its module runs, a result after it, whatever changes them later in place. A port of one
+    call of a module (``Port.call``) is read in that call alone.
 
     Args:
         model: the model.
@@ -72,15 +73,20 @@ def _by_module(model: nn.Module, ports: list[Port]) -> Mapping[nn.Module, list[P
 
 
 def _hooks(module: nn.Module, ports: list[Port], show: Callable[[Port, Any], None]) -> Iterator[Any]:
+    calls = 0
+
+    def now(side: str) -> Iterator[Port]:
+        return (port for port in ports if port.side == side and port.call in (None, calls - 1))
+
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        for port in ports:
-            if port.side == "input":
-                show(port, select(port.side, port.path, args, kwargs, None))
+        nonlocal calls
+        calls += 1
+        for port in now("input"):
+            show(port, select(port.side, port.path, args, kwargs, None))
 
     def after(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        for port in ports:
-            if port.side == "output":
-                show(port, select(port.side, port.path, args, kwargs, result))
+        for port in now("output"):
+            show(port, select(port.side, port.path, args, kwargs, result))
 
     yield module.register_forward_pre_hook(before, with_kwargs=True)
     yield module.register_forward_hook(after, with_kwargs=True)

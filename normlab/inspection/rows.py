@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 from normlab.inspection.looking import Look
 from normlab.inspection.precision import doublings
@@ -23,7 +22,8 @@ def rows_of(seen: Look) -> Iterator[dict[str, object]]:
         yield from _valued(_key(at) | {"dtype": seen.dtypes[at]}, "bf16_lost_share", median)
     for at, heads in seen.heads.items():
         for head, logit in enumerate(heads):
-            key = _key(replace(at, site="logits")) | {"head": head}
+            key = _key(at._replace(site="logits")) | {"head": head}
+            key |= {"status": "nonfinite"} if logit.nonfinite else {}
             for name, value in (
                 ("mean_square", logit.mean_square),
                 ("rms", logit.mean_square**0.5),
@@ -34,12 +34,12 @@ def rows_of(seen: Look) -> Iterator[dict[str, object]]:
                 yield from _valued(key, name, value)
     for at in seen.unseen:
         status = "no softmax over pairs of tokens was seen here"
-        yield _key(replace(at, site="logits")) | {"quantity": "max_abs", "value": float("nan"), "status": status}
+        yield _key(at._replace(site="logits")) | {"quantity": "max_abs", "value": float("nan"), "status": status}
     yield {"quantity": "fp16_doublings", "name": seen.peak.module, "value": doublings(seen.peak.max_abs)}
 
 
 def _key(at: Address) -> dict[str, object]:
-    return {"stack": at.stack, "layer": at.layer, "sublayer": at.sublayer, "site": at.site}
+    return {"stack": at.stack, "layer": at.layer, "sublayer": at.sublayer, "site": at.site, "name": at.name}
 
 
 def _valued(key: dict[str, object], quantity: str, value: float) -> Iterator[dict[str, object]]:

@@ -20,8 +20,8 @@ Task: TypeAlias = Literal["next token", "masked tokens", "same tokens", "probe"]
 LOSSES: Final[Mapping[Task, str]] = {
     "next token": "mean cross-entropy of the next token, in nats",
     "masked tokens": "mean cross-entropy of the masked tokens (every seventh), in nats",
-    "same tokens": "mean cross-entropy of the same tokens at the decoder, in nats",
-    "probe": "no head was found, so the loss is (1/n) Σ ⟨r, x⟩ over the n tokens of the result x, with r ~ N(0, I/d)",
+    "same tokens": "mean cross-entropy of the same tokens, in nats",
+    "probe": "no head was found, so the loss is (1/n) Σ ⟨r, x⟩ over the n rows of the result x, with r ~ N(0, I/d)",
 }
 _EVERY: Final = 7
 
@@ -63,7 +63,7 @@ class Subject:
         name: what the user called it.
         model: the module, in evaluation mode.
         tokenizer: turns text into tokens; ``None`` for a model of bytes.
-        task: what the loss asks for; found out with the first batch where it is ``None``.
+        task: what the loss asks for; where it is ``None`` the model's class says it, or its head.
         notes: what should be known about how it was loaded.
     """
 
@@ -72,6 +72,25 @@ class Subject:
     tokenizer: Any = None
     task: Task | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def aim(self) -> Task | None:
+        """What the loss asks for, where it is given or the model is of transformers and its class says it."""
+        if self.task is not None or not describes_itself(self.model):
+            return self.task
+        name = type(self.model).__name__
+        if bool(getattr(self.model.config, "is_encoder_decoder", False)):
+            return "same tokens" if "Generation" in name else "probe"
+        if name.endswith(("ForCausalLM", "LMHeadModel")):
+            return "next token"
+        if name.endswith("ForMaskedLM"):
+            return "same tokens" if self.mask_token is None else "masked tokens"
+        return "probe"
+
+    @property
+    def mask_token(self) -> int | None:
+        """The number of the token that hides another one, where the tokenizer has one."""
+        return getattr(self.tokenizer, "mask_token_id", None)
 
     def architecture(self, feed: Feed) -> Architecture:
         """Find the model's blocks; the example is the start of two sequences of its own batch.
@@ -96,9 +115,21 @@ class Subject:
             raise
         except Exception as error:  # whatever a stranger's model raises
             raise DataError(
-                f"{self.name} does not run on tokens of text ({type(error).__name__}: {_first_line(error)}): "
-                "give a model of text, with a tokenizer if it does not read bytes"
+                f"{self.name} does not run on tokens of text ({short(error)}): {self._advice(error, feed)}"
             ) from error
+
+    def _advice(self, error: Exception, feed: Feed) -> str:
+        """Say what to do about an error of the model's own."""
+        length = feed.tokens.shape[1]
+        context = getattr(getattr(self.model, "config", None), "max_position_embeddings", None)
+        if isinstance(context, int) and context < length:
+            return f"it has {context} positions and the batch {length} tokens, so give at most {context} tokens"
+        if isinstance(error, IndexError):
+            return (
+                f"the batch has {length} tokens, numbered up to {int(feed.tokens.max())}, so give fewer tokens or the "
+                "tokenizer that belongs to it"
+            )
+        return "give a model of text, with a tokenizer if it does not read bytes"
 
     def loss(self, feed: Feed, task: Task) -> Float[Tensor, ""]:
         """Run the model and return the loss."""
@@ -108,13 +139,21 @@ class Subject:
         result = main_tensor(self.forward(feed))
         if task == "probe" or feed.targets is None:
             return probe(result)
-        return F.cross_entropy(result.flatten(0, 1).float(), feed.targets.flatten(), ignore_index=-100)
+        given = result.shape[1] if result.dim() == 3 else 0
+        if not 0 < given <= feed.targets.shape[1]:
+            raise DataError(
+                f"{self.name} gives {tuple(result.shape)} for {tuple(feed.targets.shape)} tokens: give a model whose "
+                "result is [batch, token, vocabulary]"
+            )
+        # Some models give the last tokens' logits only.
+        targets = feed.targets[:, -given:]
+        return F.cross_entropy(result.flatten(0, 1).float(), targets.flatten(), ignore_index=-100)
 
 
 def task_of(subject: Subject, found: Architecture) -> Task:
     """Return what the loss of a model asks for: a model without a head gets a probe."""
-    if subject.task is not None:
-        return subject.task
+    if subject.aim is not None:
+        return subject.aim
     headed = any(parameter.role in ("head", "embed+head") for parameter in found.plan.parameters)
     return "next token" if headed or isinstance(subject.model, Transformer) else "probe"
 
@@ -128,8 +167,8 @@ def masked(feed: Feed, mask_token: int) -> Feed:
     return Feed(feed.tokens, feed.tokens.masked_fill(~hidden, -100), feed.words, feed.args, kwargs)
 
 
-def main_tensor(result: Any) -> Float[Tensor, "batch token feature"]:
-    """Return the first tensor of numbers for each token in what a model gives.
+def main_tensor(result: Any) -> Float[Tensor, "batch *axes feature"]:
+    """Return the first tensor of numbers for each token in what a model gives, or else of each sequence.
 
     Raises:
         DataError: there is none.
@@ -137,20 +176,22 @@ def main_tensor(result: Any) -> Float[Tensor, "batch token feature"]:
     values = (
         result.values() if isinstance(result, Mapping) else result if isinstance(result, tuple | list) else [result]
     )
-    for value in values:
-        if isinstance(value, Tensor) and value.is_floating_point() and value.dim() == 3:
-            return value
-    raise DataError("the model gives no numbers for each token [batch, token, feature]: give a model of text")
+    found = [value for value in values if isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 1]
+    if not found:
+        raise DataError("the model gives no numbers for each token or sequence: give a model of text")
+    return next((value for value in found if value.dim() == 3), found[0])
 
 
-def probe(x: Float[Tensor, "batch token feature"]) -> Float[Tensor, ""]:
-    """Return (1/n) Σ ⟨r, x⟩ over the n tokens of a batch, r ~ N(0, I/d) from seed 0."""
-    batch, tokens, width = x.shape
+def probe(x: Float[Tensor, "batch *axes feature"]) -> Float[Tensor, ""]:
+    """Return (1/n) Σ ⟨r, x⟩ over the n tokens of a batch, or its n sequences, r ~ N(0, I/d) from seed 0."""
+    width = x.shape[-1]
     # Drawn in float32 on the CPU, so that the dtype does not change the probe.
     r = torch.randn(x.shape, generator=torch.Generator().manual_seed(0)).to(x) * width**-0.5
-    loss: Tensor = (r * x).sum() / (batch * tokens)
+    loss: Tensor = (r * x).sum() / (x.numel() // width)
     return loss
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]
+def short(error: Exception) -> str:
+    """Return an error of somebody else's code in one line."""
+    line = " ".join(str(error).split())
+    return f"{type(error).__name__}: {line[:200]}"

@@ -41,6 +41,7 @@ class Tokens:
         top_share: the share of all squares that the left-out tokens hold.
         massive: the places of massive entries, largest first.
         nonfinite: number of tokens with an entry that is not finite.
+        finite: number of all others.
     """
 
     mean_square: float
@@ -51,6 +52,7 @@ class Tokens:
     top_share: float
     massive: tuple[Place, ...]
     nonfinite: int = 0
+    finite: int = 0
 
     @property
     def massive_ratio(self) -> float:
@@ -77,6 +79,7 @@ def tokens_of(x: Float[Tensor, "sequence token feature"]) -> Tokens:
         top_share=top / total if total > 0 else float("nan"),
         massive=_massive(size, MASSIVE * median) if median > 0 else (),
         nonfinite=sound.numel() - count,
+        finite=count,
     )
 
 

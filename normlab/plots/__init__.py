@@ -8,7 +8,7 @@ states what they show; :func:`draw` makes a figure with a panel for each kind of
 from normlab.plots._style import style
 from normlab.plots.branches import input_scale, update_ratio
 from normlab.plots.catalog import PLOTS
-from normlab.plots.comparison import divergence, draw_comparison, stream_ratio
+from normlab.plots.comparison import divergence, stream_ratio
 from normlab.plots.exponents import layer_exponents
 from normlab.plots.figures import draw, save, skipped, write_plots
 from normlab.plots.gradients import gradient_profile, last_gradient
@@ -23,7 +23,6 @@ __all__ = [
     "Plot",
     "divergence",
     "draw",
-    "draw_comparison",
     "grad_coherence",
     "gradient_profile",
     "input_scale",

@@ -74,8 +74,12 @@ def _several(placed: pd.DataFrame) -> bool:
 
 
 def _of_same_cells(theory: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    """Return theory's rows for the models of ``measured``, by the columns in which it says what model it is of."""
+    """Return theory's rows for the models of ``measured``, by the columns in which it says what model it is of.
+
+    A model with two stacks has two curves, which may stand in panels of their own.
+    """
     common = [name for name in CELL_COLUMNS if name in theory.columns and name in measured.columns]
+    common += ["stack"] if all("stack" in frame and _says(frame["stack"]) for frame in (theory, measured)) else []
     common = [name for name in common if not name.endswith("_seed") and _says(theory[name])]
     if not common or theory.empty:
         return theory

@@ -60,10 +60,10 @@ def share_legend(figure: Figure, axes: Sequence[Axes]) -> None:
         figure.legend(handles, labels, loc="outside right upper", title=title, alignment="left")
 
 
-def head_and_foot(figure: Figure, title: str, note: str) -> None:
-    """Write the title and the note, both flush left."""
+def head_and_foot(figure: Figure, title: str, notes: Sequence[str]) -> None:
+    """Write the title and the notes, each on lines of its own, all flush left."""
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-    if note:
-        wide = int(figure.get_size_inches()[0] * _LETTERS_PER_INCH)
-        figure.supxlabel(textwrap.fill(note, wide), x=0.01, ha="left", fontsize=7.5, color=SOFT)
+    wide = int(figure.get_size_inches()[0] * _LETTERS_PER_INCH)
+    if text := "\n".join(textwrap.fill(note, wide) for note in notes if note):
+        figure.supxlabel(text, x=0.01, ha="left", fontsize=7.5, color=SOFT)

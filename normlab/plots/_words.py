@@ -102,10 +102,10 @@ def _summed_up(found: dict[str, pd.DataFrame], what: str, ratios: bool) -> str:
     lost = len(found) - len(known)
     tail = f"; {lost} of them have no finite value there" if lost else ""
     if not known:
-        return f"Of {len(found)} kinds of models none has a finite value of {what} in its last layer."
+        return f"Of {len(found)} curves none has a finite value of {what} in its last layer."
     least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
     return (
-        f"Over {len(found)} kinds of models, {what} in the last layer of the deepest model is between "
+        f"Over {len(found)} curves, {what} in the last layer of the deepest model is between "
         f"{number(known[least])} ({least}) and {number(known[most])} ({most})"
         f"{' times that in the first' if ratios else ''}{tail}."
     )

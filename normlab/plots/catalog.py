@@ -3,9 +3,11 @@
 from typing import Final
 
 from normlab.plots.branches import INPUT_SCALE, UPDATE_RATIO
+from normlab.plots.comparison import DIVERGENCE, STREAM_RATIO
 from normlab.plots.exponents import LAYER_EXPONENTS
 from normlab.plots.gradients import GRADIENT_PROFILE, LAST_GRADIENT
 from normlab.plots.growth import GROWTH
+from normlab.plots.norm_image import NORM_JACOBIAN
 from normlab.plots.plot import Plot
 from normlab.plots.spectra import SINGULAR_VALUES
 from normlab.plots.tokens import GRAD_COHERENCE, TOKEN_OVERLAP
@@ -24,5 +26,8 @@ for _plot in (
     TOKEN_OVERLAP,
     SINGULAR_VALUES,
     LAYER_EXPONENTS,
+    STREAM_RATIO,
+    DIVERGENCE,
+    NORM_JACOBIAN,
 ):
     PLOTS.register(_plot)

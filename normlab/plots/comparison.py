@@ -1,24 +1,26 @@
 """Where two models or runs part: the ratio of their streams, and what each block adds to their divergence."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from normlab.plots._curves import points
-from normlab.plots._layout import head_and_foot, outer_labels_only, panel_grid
 from normlab.plots._paint import add_legend, dress, mark_gaps, marked, new_axes
-from normlab.plots._profile import profile
 from normlab.plots._rows import Rows
-from normlab.plots._style import SOFT, kind_looks, style
+from normlab.plots._style import SOFT, kind_looks
+from normlab.plots._words import profile_finding
+from normlab.plots.plot import Plot
 
 _SUBLAYERS: Final = ("embed", "mlp")
 RATIO: Final = Rows("ratio", site="stream", sublayers=_SUBLAYERS)
 TOTAL: Final = Rows("divergence", site="stream", sublayers=_SUBLAYERS)
+#: The axis of ratios reaches at least this far from 1, so that rounding does not look like a law.
+_LEAST: Final = 0.01
 #: What is drawn in one panel: each quantity and its words.
 _LINES: Final = {
     "divergence": "in all",
@@ -38,19 +40,34 @@ def stream_ratio(
 ) -> Axes:
     """Draw the ratio B over A of the streams' median rms against the layer; 1 is a thin line.
 
+    The band is one standard error over seeds, where there are several. The axis is linear where all ratios lie
+    between ½ and 2, and otherwise logarithmic.
+
     Args:
         table: a table with rows of ``ratio`` at site ``stream``.
         ax: where to draw; a new figure unless given.
         x: ``layer`` or ``fraction`` (ℓ/L).
         theory: not drawn.
-        depths: all depths of which a common legend speaks.
-        legend: whether to put a legend beside the axes.
+        depths: not used; a comparison is of one depth.
+        legend: not used; there is one line.
 
     Raises:
         DataError: the table lacks the rows, or ``x`` is no axis that it has.
     """
-    ylabel = "median rms of the stream, B / A"
-    ax = profile(table, RATIO, ylabel, ax=ax, x=x, theory=None, depths=depths, legend=legend)
+    ax = ax or new_axes()
+    line = points(table, RATIO, "geometric", x=x).sort_values("layer", kind="stable")
+    at, centre = line["x"].to_numpy(), line["centre"].to_numpy()
+    near = bool(np.all((centre > 0.5) & (centre < 2)))
+    dress(ax, line, x, "median rms of the stream, B / A", log=not near)
+    if near:
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
+        ax.update_datalim([(at[0], 1 - _LEAST), (at[0], 1 + _LEAST)])
+    look = kind_looks(["ratio"])["ratio"]
+    ax.plot(
+        at, centre, color=look.color, marker=look.marker, markevery=marked(ax, at, 1), linewidth=1.6, markersize=4.2
+    )
+    se = RATIO.select(table).groupby("layer")["se"].first().reindex(line["layer"]).to_numpy(dtype="float64")
+    ax.fill_between(at, centre - se, centre + se, color=look.color, alpha=0.17, linewidth=0)
     ax.axhline(1.0, color=SOFT, linewidth=0.7)
     return ax
 
@@ -89,31 +106,34 @@ def divergence(
     return ax
 
 
-def draw_comparison(table: pd.DataFrame) -> dict[str, Figure]:
-    """Return the figures of a comparison by name, with a panel for each stack: ``stream_ratio`` and ``divergence``.
-
-    They are no part of :data:`~normlab.plots.PLOTS`, which draws what a sweep measures.
-
-    Args:
-        table: rows of ``ratio``, and for models on the same input of ``divergence``, ``inherited`` and ``added``.
-    """
-    with style():
-        return {name: _figure(table, *one) for name, one in _FIGURES.items() if not one[1].missing(table)}
+def _ratio_finding(table: pd.DataFrame) -> str:
+    return profile_finding(points(table, RATIO, "geometric"), "B's stream over A's")
 
 
-def _figure(table: pd.DataFrame, function: Callable[..., Axes], needs: Rows, title: str) -> Figure:
-    stacks = list(dict.fromkeys(needs.select(table)["stack"].astype(str)))
-    figure, axes = panel_grid(len(stacks), len(stacks))
-    for ax, stack in zip(axes, stacks, strict=True):
-        function(table[table["stack"].astype(str) == stack], ax=ax, legend=ax is axes[-1])
-        if len(stacks) > 1:
-            ax.set_title(stack, loc="left", fontsize=9, fontweight="bold")
-    outer_labels_only(figure, axes, len(stacks))
-    head_and_foot(figure, title, "")
-    return figure
+def _divergence_finding(table: pd.DataFrame) -> str:
+    return profile_finding(points(table, TOTAL, "geometric"), "the difference of the streams")
 
 
-_FIGURES: Final[Mapping[str, tuple[Callable[..., Axes], Rows, str]]] = {
-    "stream_ratio": (stream_ratio, RATIO, "Ratio of two streams"),
-    "divergence": (divergence, TOTAL, "Divergence of two streams"),
-}
+STREAM_RATIO: Final = Plot(
+    name="stream_ratio",
+    title="Ratio of two streams",
+    explains="How large the stream of B is beside that of A, by the median token's rms; 1 where both are as large.",
+    function=stream_ratio,
+    needs=RATIO,
+    average="geometric",
+    finding=_ratio_finding,
+    of="comparison",
+    note="Band: one standard error, where there are several seeds.",
+)
+DIVERGENCE: Final = Plot(
+    name="divergence",
+    title="Divergence of two streams",
+    explains="How far the streams of two models are apart on the same input: in all, what a block inherits from those "
+    "before it, and what it adds when it is fed with A's stream.",
+    function=divergence,
+    needs=TOTAL,
+    average="geometric",
+    finding=_divergence_finding,
+    of="comparison",
+    also=("inherited", "added"),
+)

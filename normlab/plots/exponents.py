@@ -72,6 +72,8 @@ def _change(path: Sequence[float]) -> str:
 
 
 LAYER_EXPONENTS: Final = Plot(
+    of="jacobian",
+    note="Layer 0: the map of the first block.",
     name="layer_exponents",
     title="Growth of tangent vectors in each block",
     explains="Half the logarithm of the mean square by which the map from layer ℓ to layer ℓ + 1 stretches random "

@@ -8,14 +8,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from normlab.errors import DataError
+from normlab.files import whole_file
 from normlab.plots._curves import points
 from normlab.plots._layout import MOST_PANELS, columns, head_and_foot, outer_labels_only, panel_grid, share_legend
 from normlab.plots._paint import add_legend, new_axes
 from normlab.plots._panels import panel_columns, split_panels, sublayer_words
 from normlab.plots._style import SOFT, style
 from normlab.plots.catalog import PLOTS
-from normlab.plots.files import whole_file
-from normlab.plots.plot import Plot
+from normlab.plots.plot import Plot, origins
 
 _PNG_DPI: Final = 160
 _FORMATS: Final = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
@@ -28,6 +28,7 @@ def draw(
     x: str = "layer",
     theory: pd.DataFrame | None = None,
     titled: bool = True,
+    note: str = "",
 ) -> Figure:
     """Draw the plot ``name`` as a figure of its own: a panel for each kind of model, with shared axes.
 
@@ -37,6 +38,7 @@ def draw(
         x: ``layer``, ``fraction`` or ``q``.
         theory: a table of predictions.
         titled: whether the title and the note on lines and bands are part of the figure.
+        note: stands below that note.
 
     Raises:
         UnknownNameError: no plot has that name.
@@ -51,8 +53,8 @@ def draw(
     with style():
         figure, left_out = _panels(few, plot, x, theory) if plot.panels else (_single(few, plot, x, theory), "")
         if titled:
-            note = f"{plot.describe(points(few, plot.needs, plot.average, theory=theory))} {left_out}".strip()
-            head_and_foot(figure, plot.title, note)
+            words = f"{plot.describe(points(few, plot.needs, plot.average, theory=theory))} {left_out}".strip()
+            head_and_foot(figure, plot.title, [words, *note.splitlines()])
     return figure
 
 
@@ -122,8 +124,12 @@ def save(figure: Figure, path: Path | str) -> Path:
 
 
 def skipped(table: pd.DataFrame) -> dict[str, str]:
-    """Return the plots that ``table`` cannot fill, each with the reason in one sentence."""
-    return {name: reason for name, plot in PLOTS.items() if (reason := plot.missing(table))}
+    """Return the plots that ``table`` cannot fill, each with the reason in one sentence.
+
+    Plots of what was not asked for at all, as Jacobians or a comparison, are left out.
+    """
+    found = origins(table)
+    return {name: reason for name, plot in PLOTS.items() if plot.of in found and (reason := plot.missing(table))}
 
 
 def write_plots(
@@ -134,6 +140,7 @@ def write_plots(
     x: str = "layer",
     theory: pd.DataFrame | None = None,
     formats: Iterable[str] = ("svg", "png"),
+    note: str = "",
 ) -> list[Path]:
     """Write the plots that ``table`` can fill into ``folder``; :func:`skipped` says which it cannot, and why.
 
@@ -144,6 +151,7 @@ def write_plots(
         x: the x axis; a plot that has no such axis is drawn against the layer.
         theory: a table of predictions.
         formats: ``svg``, ``png`` or both.
+        note: stands below each plot's own note.
 
     Raises:
         UnknownNameError: no plot has one of the names.
@@ -152,10 +160,10 @@ def write_plots(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    without = skipped(table)
-    chosen = [name for name in PLOTS if name not in without] if names is None else list(names)
+    chosen = [name for name, plot in PLOTS.items() if not plot.missing(table)] if names is None else list(names)
     written = []
     for name in chosen:
-        figure = draw(table, name, x="layer" if PLOTS[name].needs.last and x == "fraction" else x, theory=theory)
+        along = "layer" if PLOTS[name].needs.last and x == "fraction" else x
+        figure = draw(table, name, x=along, theory=theory, note=note)
         written += [save(figure, folder / f"{name}.{suffix}") for suffix in formats]
     return written

@@ -1,7 +1,8 @@
 """A plot as data: what it draws, from which rows, and the sentence that says what it shows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -9,6 +10,22 @@ from matplotlib.axes import Axes
 from normlab.plots._aggregate import LEVEL, Average
 from normlab.plots._curves import STREAM_Q, points
 from normlab.plots._rows import Rows, with_depth
+from normlab.vocabulary import COMPARED
+
+#: Where a plot's rows come from: a recording, Jacobians, a comparison of two; or one matrix that is in no table.
+Origin: TypeAlias = Literal["recording", "jacobian", "comparison", "matrix"]
+
+_QUANTITIES: Final[Mapping[Origin, frozenset[str]]] = {
+    "jacobian": frozenset({"apjn", "singular_value", "lyapunov"}),
+    "comparison": frozenset(quantity.name for quantity in COMPARED),
+}
+
+
+def origins(table: pd.DataFrame) -> set[Origin]:
+    """Return where the rows of ``table`` come from."""
+    names = {str(name) for name in table["quantity"].unique()}
+    found: set[Origin] = {origin for origin, own in _QUANTITIES.items() if names & own}
+    return found | ({"recording"} if names - frozenset().union(*_QUANTITIES.values()) else set())
 
 
 @dataclass(frozen=True)
@@ -24,6 +41,9 @@ class Plot:
         average: the mean over seeds, geometric (of logarithms) or arithmetic.
         finding: states in one sentence, with numbers, what the plot of a table shows.
         panels: every kind of model has a panel of its own; otherwise all share one.
+        of: where its rows come from.
+        also: further quantities at the same site that it draws where they are there.
+        note: what must be known to read it, in a sentence under it.
     """
 
     name: str
@@ -34,6 +54,9 @@ class Plot:
     average: Average
     finding: Callable[[pd.DataFrame], str]
     panels: bool = True
+    of: Origin = "recording"
+    also: tuple[str, ...] = ()
+    note: str = ""
 
     def missing(self, table: pd.DataFrame) -> str:
         """Say in one sentence why ``table`` cannot be drawn, or return an empty string."""
@@ -42,7 +65,7 @@ class Plot:
     def relevant(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the few rows of a large table that the plot, its x axis and its fits can need."""
         stream = (table["site"] == STREAM_Q.site) & (table["quantity"] == STREAM_Q.quantity)
-        own = (table["site"] == self.needs.site) & (table["quantity"] == self.needs.quantity)
+        own = (table["site"] == self.needs.site) & table["quantity"].isin([self.needs.quantity, *self.also])
         rows = with_depth(table, table[stream | own & (table["role"] == self.needs.role)])
         return rows.reset_index(drop=True)
 
@@ -67,9 +90,20 @@ class Plot:
         return self.describe(self.aggregated(table))
 
     def describe(self, placed: pd.DataFrame) -> str:
-        """Say how seeds became the lines and bands of the points ``placed``."""
+        """Say how seeds became the lines and bands of the points ``placed``, and what layer 0 is."""
         words = _spread(placed, self.average, *(("line", "band") if self.panels else ("points", "bars")))
-        return f"{words}{_gaps(placed)}{_theory(placed, self.panels)}"
+        said = [
+            words if self.of != "comparison" else "",
+            _gaps(placed, seeds=self.of != "comparison"),
+            _theory(placed, self.panels),
+            "Layer 0: the embedding." if _starts_at_embedding(placed) else "",
+            self.note,
+        ]
+        return " ".join(words for words in said if words)
+
+
+def _starts_at_embedding(placed: pd.DataFrame) -> bool:
+    return bool(((placed["sublayer"] == "embed") & (placed["x"] == 0)).any())
 
 
 def _spread(placed: pd.DataFrame, average: Average, centre: str, interval: str) -> str:
@@ -86,13 +120,15 @@ def _spread(placed: pd.DataFrame, average: Average, centre: str, interval: str) 
     return f"{centre.capitalize()}: {of} over {count} seeds; {interval}: {around}."
 
 
-def _gaps(placed: pd.DataFrame) -> str:
-    """Say how many points have no place on the axis; they are marked at its edges."""
+def _gaps(placed: pd.DataFrame, *, seeds: bool) -> str:
+    """Say which points, and of how many, have no place on the axis; they are marked at its edges."""
     placed = placed[placed["source"] == "measured"]
     hidden = placed[placed["centre"].isna()]
     broken, zero = int((hidden["nonfinite"] > 0).sum()), int((hidden["zeros"] > 0).sum())
-    says = f" ×: a seed is not finite ({broken} of {len(placed)} points)." if broken else ""
-    return says + (f" ▾: a seed is exactly zero ({zero} of {len(placed)} points)." if zero else "")
+    found = {mark: count for mark, count in {"×: {}not finite": broken, "▾: {}exactly zero": zero}.items() if count}
+    if not seeds:  # several lines are drawn, and these are the points of one
+        return " ".join(f"{mark.format('')}." for mark in found)
+    return " ".join(f"{mark.format('a seed is ')} ({count} of {len(placed)} points)." for mark, count in found.items())
 
 
 def _theory(placed: pd.DataFrame, panels: bool) -> str:
@@ -101,6 +137,6 @@ def _theory(placed: pd.DataFrame, panels: bool) -> str:
     if not expected["centre"].notna().any():
         return ""
     if not expected["low"].notna().any():
-        return " Dots: theory."
+        return "Dots: theory."
     whose = " for the deepest model" if panels and expected["depth"].nunique() > 1 else ""
-    return f" Dots: theory, with thin lines one standard deviation of a seed away{whose}."
+    return f"Dots: theory, with thin lines one standard deviation of a seed away{whose}."

@@ -1,10 +1,10 @@
 """Whether the values of a spec describe a model: one sentence for each way in which they do not."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from normlab.activations import ACTIVATIONS
-from normlab.errors import SpecError, unknown_name
+from normlab.errors import SpecError, suggest, unknown_name
 from normlab.inits import INITS
 from normlab.norms import NORMS
 from normlab.options import Options, OptionValue, as_declared, check_options
@@ -14,6 +14,19 @@ from normlab.where import Where
 
 if TYPE_CHECKING:
     from normlab.spec.model_spec import ModelSpec
+
+
+def check_names(given: Iterable[str], names: Sequence[str]) -> None:
+    """Check that a spec has the fields ``given``.
+
+    Raises:
+        SpecError: it has not.
+    """
+    for name in given:
+        if name not in names:
+            raise SpecError(
+                f"a model spec has no field {name!r}: its fields are {', '.join(names)}{suggest(name, names)}"
+            )
 
 
 def check(

@@ -9,13 +9,14 @@ from typing import Any, Final, Literal, TypeAlias, get_args, no_type_check
 from torch import nn
 
 from normlab.activations import ACTIVATIONS
-from normlab.errors import SpecError, suggest
+from normlab.errors import SpecError
 from normlab.inits import INITS, EmbeddingScale, Init
 from normlab.norms import NORMS
 from normlab.options import Options
 from normlab.placements import PLACEMENTS, Placement, Wiring
-from normlab.spec.checks import check, plain_options, plain_placement
+from normlab.spec.checks import check, check_names, plain_options, plain_placement
 from normlab.spec.describe import describe
+from normlab.spec.plain import column, jsonable
 from normlab.where import StackName, SubLayerName, Where
 
 Kind: TypeAlias = Literal["decoder", "encoder", "encoder-decoder"]
@@ -101,6 +102,10 @@ class ModelSpec:
     tie_embeddings: bool = False
     parallel: bool = False
     dropout: float = 0.0
+
+    def __new__(cls, **given: object) -> "ModelSpec":  # noqa: D102 - before __init__, whose TypeError suggests nothing
+        check_names(given, [field.name for field in fields(cls)])
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "placement", plain_placement(self.placement))
@@ -218,7 +223,7 @@ class ModelSpec:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, depth and width always, as JSON values."""
         return {
-            field.name: _jsonable(getattr(self, field.name))
+            field.name: jsonable(getattr(self, field.name))
             for field in fields(self)
             if field.name in ("depth", "width") or getattr(self, field.name) != field.default
         }
@@ -230,12 +235,7 @@ class ModelSpec:
         Raises:
             SpecError: a field that a spec does not have, one that is missing, or a value that it cannot take.
         """
-        names = [field.name for field in fields(cls)]
-        for name in values:
-            if name not in names:
-                raise SpecError(
-                    f"a model spec has no field {name!r}: its fields are {', '.join(names)}{suggest(name, names)}"
-                )
+        check_names(values, [field.name for field in fields(cls)])
         for name in ("depth", "width"):
             if name not in values:
                 raise SpecError(f"a model spec needs {name}: give a whole number of at least 1")
@@ -287,21 +287,4 @@ class ModelSpec:
             "encoder_depth": self.stacks["encoder"] if self.kind == "encoder-decoder" else None,
         }
         values = {field.name: getattr(self, field.name) for field in fields(self)} | resolved
-        return {name: _column(value) for name, value in values.items()} | {"spec": self.id}
-
-
-def _jsonable(value: object) -> object:
-    # 1 and 1.0 are the same option, so they have to be the same text and id.
-    if isinstance(value, tuple):
-        return [_jsonable(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _column(value: object) -> object:
-    match value:
-        case bool():
-            return "on" if value else "off"
-        case tuple():
-            return ",".join(f"{item[0]}={item[1]}" if isinstance(item, tuple) else str(item) for item in value)
-        case _:
-            return value
+        return {name: column(value) for name, value in values.items()} | {"spec": self.id}

@@ -1,12 +1,11 @@
-"""Files that appear whole or not at all."""
+"""What is written to a run, or said in one sentence why it cannot be."""
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from normlab.errors import RunError
+from normlab.files import write_whole
 
 
 @contextlib.contextmanager
@@ -25,35 +24,11 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def part_of(path: Path) -> Path:
-    """Return the temporary name under which ``path`` is written."""
-    return path.with_name(f".{path.name}.part")
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that takes the name ``path`` when it is complete.
-
-    Raises:
-        RunError: it cannot be written; a file that stood there before still does.
-    """
-    part = part_of(path)
-    with writing(path):
-        try:
-            with part.open("wb") as file:
-                yield file
-            os.replace(part, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                part.unlink()
-            raise
-
-
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a small file whole.
 
     Raises:
-        RunError: it cannot be written.
+        RunError: it cannot be written; a file that stood there before still does.
     """
-    with replacing(path) as file:
-        file.write(content)
+    with writing(path):
+        write_whole(path, content)

@@ -10,8 +10,9 @@ import pandas as pd
 
 from normlab import table
 from normlab.errors import RunError
+from normlab.files import whole_file
 from normlab.sweeps import header as headers
-from normlab.sweeps.files import part_of, replacing, writing
+from normlab.sweeps.files import writing
 from normlab.sweeps.records import Record
 from normlab.sweeps.workers import header_bytes
 
@@ -49,7 +50,7 @@ def join(folder: Path, files: list[Path]) -> None:
     Raises:
         RunError: they cannot be written, or a cell's file is not what this version writes.
     """
-    with replacing(folder / CSV) as joined:
+    with writing(folder / CSV), whole_file(folder / CSV) as part, part.open("wb") as joined:
         for number, path in enumerate(files):
             with path.open("rb") as file:
                 start = file.read(len(header_bytes()))
@@ -68,13 +69,10 @@ def _join_parquet(path: Path, files: list[Path]) -> None:
     types = {"text": pa.string(), "integer": pa.int64(), "float": pa.float64()}
     kinds = table.kinds([*table.COLUMNS, *table.CELL_COLUMNS])
     schema = pa.schema([(name, types[kind]) for name, kind in kinds.items()])
-    part = part_of(path)
-    with writing(path), parquet.ParquetWriter(part, schema) as writer:
+    with writing(path), whole_file(path) as part, parquet.ParquetWriter(part, schema) as writer:
         for block in blocks(files, table.read_csv):
             text = {name: block[name].astype(object) for name, kind in kinds.items() if kind == "text"}
             writer.write_table(pa.Table.from_pandas(block.assign(**text), schema=schema, preserve_index=False))
-    with writing(path):
-        part.replace(path)
 
 
 def blocks(files: Iterable[Path], read: Callable[[Path], pd.DataFrame]) -> Iterator[pd.DataFrame]:

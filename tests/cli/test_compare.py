@@ -35,7 +35,7 @@ def test_two_runs_need_one_model_each(run: Path, tmp_path: Path) -> None:
     assert result.exit_code == 1 and "choose one with --where" in result.stderr
     where = "placement == 'pre' and depth == 3"
     result = normlab("compare", run, run, "--where", where, "--out", tmp_path)
-    assert result.exit_code == 0 and "They do not part" in result.stdout
+    assert result.exit_code == 0 and "the same everywhere" in result.stdout
     assert (tmp_path / "plots/stream_ratio.svg").is_file() and not (tmp_path / "plots/divergence.svg").exists()
 
 
@@ -63,3 +63,26 @@ def test_two_inspections_are_compared_by_their_tables(spec: Path, tmp_path: Path
     where = "site == 'stream' and quantity == 'median_rms' and layer == 4 and sublayer == 'mlp'"
     expected = two.query(where)["value"].item() / one.query(where)["value"].item()
     assert found["of"] == "runs" and found["layers"][-1]["ratio"] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.needs("transformers")
+@pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
+def test_attention_is_chosen_for_a_function_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_models_of_compare.py").write_text(
+        "import torch, normlab as nl\n"
+        "from transformers import LlamaConfig, LlamaForCausalLM\n"
+        "def llama():\n"
+        "    torch.manual_seed(0)\n"
+        "    return LlamaForCausalLM(LlamaConfig(vocab_size=256, hidden_size=16, intermediate_size=32,\n"
+        "        num_hidden_layers=2, num_attention_heads=2))\n"
+        "def zoo():\n"
+        "    return nl.build(nl.ModelSpec(depth=2, width=16, heads=2))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    llama, zoo = "my_models_of_compare:llama", "my_models_of_compare:zoo"
+    found = json.loads(normlab("compare", llama, llama, "--tokens", 8, "--attention-a", "eager", "--json").stdout)
+    assert found["a"].endswith("eager attention)") and found["b"].endswith("sdpa attention)")
+    said = normlab("compare", llama, llama, "--attention-b", "sdpaa")
+    assert said.exit_code == 1 and "cannot use sdpaa attention" in said.stderr
+    said = normlab("compare", zoo, zoo, "--attention-b", "eager")
+    assert said.exit_code == 1 and "no attention implementation to choose" in said.stderr

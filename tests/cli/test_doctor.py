@@ -1,10 +1,12 @@
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
 
 from normlab.cli import checkup, main
+from normlab.cupy_kernels import every_kernel
 
 
 def doctor(*words: str) -> Result:
@@ -26,8 +28,26 @@ def test_every_dependency_is_looked_at() -> None:
 
 def test_which_kernels_are_used_and_why() -> None:
     found = json.loads(doctor("--json").stdout)["kernels"]
-    assert found["backend"] in ("cupy", "torch") and found["kernels"] > 1000 and found["library"] == "normlab"
+    assert found["backend"] in ("cupy", "torch") and found["library"] == "normlab"
+    assert found["kernels"] == len(every_kernel())
     assert f"Kernels on CUDA tensors: {found['backend']} ({found['why']})" in doctor().stdout
+
+
+@pytest.mark.needs("compiler")
+def test_the_compiled_sums_are_said_to_be_used() -> None:
+    assert "Sums of recorded tensors: compiled (built with a C++ compiler)" in doctor().stdout
+
+
+def test_why_the_compiled_sums_are_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "_native.so"
+    broken.write_bytes(b"no library")
+    for spec, why in (
+        (None, "the package was built without a C++ compiler: install one"),
+        (SimpleNamespace(origin=str(broken)), f"{broken} cannot be loaded ("),
+    ):
+        monkeypatch.setattr(checkup, "find_spec", lambda name, spec=spec: spec)
+        assert f"Sums of recorded tensors: torch, at a few times the cost; {why}" in doctor().stdout
+        assert checkup.examine()["sums"]["compiled"] is False
 
 
 @pytest.mark.parametrize(

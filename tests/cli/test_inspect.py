@@ -73,8 +73,8 @@ def test_a_saved_spec_on_a_text(spec: Path, text: Path, tmp_path: Path) -> None:
     found = json.loads(result.stdout)
     assert result.exit_code == 0 and found["data"]["data"].startswith("text:book")
     assert [one["topic"] for one in found["findings"]] == [
-        "growth of the stream", "massive activations", "idle blocks", "gradients", "attention logits", "range of fp16",
-        "rounding of bf16",
+        "numbers that are not finite", "growth of the stream", "massive activations", "idle blocks", "gradients",
+        "attention logits", "range of fp16", "rounding of bf16",
     ]  # fmt: skip
     assert "x ← x + MLP(LN(x))    blocks 1-4" in result.stderr and "Massive activations. None" in result.stderr
     table = nl.load(found["files"]["table"])
@@ -104,15 +104,48 @@ def test_conditions_decide_the_exit_code(spec: Path) -> None:
     assert json.loads(result.stdout)["assertions"][0]["holds"] is False
 
 
-@pytest.mark.parametrize("condition", ["stream.median_rms", "stream.nothing < 1", "stream.rms < x"])
+@pytest.mark.parametrize(
+    "condition",
+    ["stream.median_rms", "stream.nothing < 1", "stream.rms < x", "steam.rms < 1", "stream.rms@last-1 < 1",
+     "stream.rms@coder:2 < 1", "query.rms < 1"],
+)  # fmt: skip
 def test_a_bad_condition_is_a_usage_error_before_anything_runs(condition: str) -> None:
     result = normlab("inspect", "nowhere", "--assert", condition)
     assert result.exit_code == 2 and "the condition" in result.stderr and "nowhere" not in result.stderr
 
 
-def test_a_condition_on_what_the_model_has_not(spec: Path) -> None:
-    result = normlab("inspect", spec, "--tokens", 16, "--assert", "gate.grad_norm < 1")
-    assert result.exit_code == 1 and "no row" in result.stderr and "Traceback" not in result.stderr
+def test_a_condition_on_gradients_and_no_grad_is_a_usage_error() -> None:
+    result = normlab("inspect", "nowhere", "--no-grad", "--assert", "q.grad_norm < 1")
+    assert result.exit_code == 2 and "no backward pass is run" in result.stderr
+
+
+def test_a_condition_on_what_the_model_has_not_loses_nothing(spec: Path, tmp_path: Path) -> None:
+    conditions = ["gate.grad_norm < 1", "stream.rms@9 < 1", "loss < 50"]
+    words = [word for condition in conditions for word in ("--assert", condition)]
+    result = normlab("inspect", spec, "--tokens", 16, "--json", "--out", tmp_path, *words)
+    assert result.exit_code == 1 and "Traceback" not in result.stderr
+    assert "2 of 3 assertions could not be checked: the condition 'gate.grad_norm < 1'" in result.stderr
+    found = json.loads(result.stdout)
+    assert [one["holds"] for one in found["assertions"]] == [None, None, True]
+    assert "asks for block 9, and the model has 4 blocks" in found["assertions"][1]["says"]
+    assert all(Path(path).stat().st_size for path in found["files"].values())
+    written = json.loads(Path(found["files"]["inspection"]).read_text())
+    assert written == {name: value for name, value in found.items() if name != "files"}
+
+
+def test_two_stacks_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(nl.ModelSpec(kind="encoder-decoder", depth=2, encoder_depth=1, width=16, heads=2).to_json())
+    line = ("inspect", path, "--tokens", 16)
+    result = normlab(*line, "--assert", "stream.rms@last < 9", "--assert", "stream.rms@decoder:last < 9")
+    assert (
+        result.exit_code == 1
+        and "write 'stream.rms@encoder:last < 9' or 'stream.rms@decoder:last < 9'" in result.stderr
+    )
+    assert "stream.rms@decoder:last < 9: holds in 1 row" in result.stdout
+    rows = [line.split()[:3] for line in result.stdout.splitlines() if line.startswith((" encoder ", " decoder "))]
+    assert rows[0] == ["encoder", "0", "embed"] and rows[-1] == ["decoder", "2", "mlp"]
+    assert "encoder: 1 block of width 16" in result.stdout and "Attn(LN(x))    block 1\n" in result.stdout
 
 
 def test_either_a_model_or_an_architecture(spec: Path) -> None:

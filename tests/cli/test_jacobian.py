@@ -1,5 +1,8 @@
+import importlib
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +15,9 @@ from normlab.table import read_csv
 SMALL = "--width 8 --heads 2 --tokens 4 --probes 4"
 
 
-def jacobian(line: str) -> Result:
-    return CliRunner().invoke(main, ["jacobian", *line.split()], prog_name="normlab", catch_exceptions=False)
+def jacobian(line: str, *words: str) -> Result:
+    arguments = ["jacobian", *line.split(), *words]
+    return CliRunner().invoke(main, arguments, prog_name="normlab", catch_exceptions=False)
 
 
 def test_a_folder_gets_the_table_with_theory_and_the_plots(tmp_path: Path) -> None:
@@ -30,7 +34,7 @@ def test_a_folder_gets_the_table_with_theory_and_the_plots(tmp_path: Path) -> No
 
 
 def test_the_numbers_are_those_of_the_library() -> None:
-    result = jacobian(f"{SMALL} --depth 2 --seed 3 --quantity singular_value --k 1 --json")
+    result = jacobian("--width 8 --heads 2 --tokens 4 --depth 2 --seed 3 --quantity singular_value --k 1 --json")
     values = [row["value"] for row in json.loads(result.stdout)["rows"]]
     model = nl.build(nl.ModelSpec(depth=2, width=8, heads=2), seed=3)
     found = nl.jacobian.parts(model, nl.data.random_batch(batch=1, tokens=4, seed=10_003))
@@ -51,8 +55,8 @@ def test_parts_with_all_their_singular_values(tmp_path: Path) -> None:
     assert norm["log_volume"] == pytest.approx(float(np.log(norm["singular_values"][:24]).sum()))
     assert max(whole["residuals"]) < 1e-12
     assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == [
-        "block_2_attn_inner_norm.png",
-        "block_2_attn_inner_norm.svg",
+        "block_2_attn_inner_norm_token_3.png",
+        "block_2_attn_inner_norm_token_3.svg",
     ]
 
 
@@ -69,9 +73,154 @@ def test_norms_over_a_batch_take_its_statistics() -> None:
         ("--placement prre", 2, "did you mean 'pre'"),
         ("--quantity rms", 2, "is not one of 'apjn'"),
         ("--probes 1", 2, "1 is not in the range"),
+        ("--full", 2, "--full is of one part: name it, as with --part 'block 1'"),
+        ("--part all --full --k 2", 2, "--full gives all singular values and --k some: leave one of them out"),
+        ("--part all --directions 2", 2, "--directions is of every block: leave it out, or --part"),
+        ("--part all --quantity apjn", 2, "--quantity is of every block: leave it out, or --part"),
+        ("--quantity apjn --k 3", 2, "--k is of singular_value: leave it out, or ask for that --quantity"),
+        ("--quantity apjn --directions 3", 2, "--directions is of lyapunov: leave it out, or ask for that --quantity"),
+        ("--quantity singular_value --probes 3", 2, "--probes is of apjn and lyapunov: leave it out"),
+        ("--quantity singular_value --law sphere", 2, "--law is of apjn and lyapunov: leave it out"),
+        ("--directions 1000", 1, "directions is 1000: the stream has 32 entries, so give 0 to 32"),
+        ("--stack encoder", 1, "the model has no stack 'encoder': its stacks are decoder"),
+        ("--tokens 900 --batch 90", 1, "the stream has 648000 entries, tokens times features"),
     ],
 )
 def test_what_cannot_be_measured_is_one_sentence(line: str, code: int, sentence: str) -> None:
     result = jacobian(f"--depth 1 --width 8 --heads 2 --tokens 4 {line}")
     assert result.exit_code == code and sentence in result.stderr and "Traceback" not in result.stderr
     assert result.stderr.strip().count("\n") <= 4
+
+
+def test_one_tokens_own_block_is_a_part() -> None:
+    result = jacobian(f"{SMALL} --depth 1 --json --full", "--part", "block 1 token 2", "--part", "block 1 token 1 to 3")
+    own, other = json.loads(result.stdout)["parts"]
+    model = nl.build(nl.ModelSpec(depth=1, width=8, heads=2), seed=0)
+    block = nl.jacobian.parts(model, nl.data.random_batch(batch=1, tokens=4, seed=10_000)).block(1)
+    for found, token in ((own, block.token(2)), (other, block.token(1, of=3))):
+        assert found["shape"] == [8, 8]
+        exact = np.linalg.svd(nl.jacobian.dense(token, token.point).numpy(), compute_uv=False)
+        assert found["singular_values"] == pytest.approx(exact.tolist(), rel=1e-9)
+
+
+def test_the_terminal_shows_errors_and_the_lyapunov_spectrum() -> None:
+    result = jacobian(f"{SMALL} --depth 2 --directions 2 --seeds 2 --probes 16")
+    assert result.stdout.count("±") >= 10 and "mean log (nats)" in result.stdout
+    (line,) = [line for line in result.stdout.splitlines() if "Lyapunov" in line]
+    rows = json.loads(jacobian(f"{SMALL} --depth 2 --directions 2 --seeds 2 --probes 16 --json").stdout)["rows"]
+    first = [row["value"] for row in rows if row.get("name") == "qr 001"]
+    assert line.startswith(f"Lyapunov exponents by QR, in nats per block: {np.mean(first):.3g} ±")
+
+
+FOREIGN = """
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        return x + self.down(torch.tanh(self.up(self.norm(x))))
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.blocks = nn.Embedding(256, 8), nn.ModuleList(Block() for _ in range(2))
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 256)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def make():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Model()
+
+
+def broken():
+    model = make()
+    model.blocks[1].up.weight.data[0, 0] = float("nan")
+    return model
+"""
+
+
+@pytest.fixture
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module in the working folder whose functions make a model of somebody else's."""
+    name = f"foreign_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(FOREIGN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    return name
+
+
+def test_a_model_of_somebody_elses_is_measured_on_text(foreign: str, tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text("It was the best of times, it was the worst of times. " * 9)
+    result = jacobian(f"{foreign}:make --text book.txt --tokens 4 --seeds 2 --k 1 --json --out {tmp_path / 'out'}")
+    assert result.exit_code == 0, result.stderr
+    table = read_csv(tmp_path / "out" / "jacobian.csv.gz")
+    assert set(table["model"]) == {f"{foreign}:make"} and set(table["data_seed"]) == {10_000, 10_001}
+    assert (tmp_path / "out" / "plots" / "layer_exponents.png").exists() and "theory" not in result.stderr
+    model = importlib.import_module(foreign).make()
+    for seed in (0, 1):
+        tokens = nl.data.text_batch(batch=1, tokens=4, seed=10_000 + seed, path="book.txt")[0]
+        for layer, block in enumerate(model.blocks):
+            x = model.embedding(tokens) if layer == 0 else model.blocks[0](model.embedding(tokens))
+            rows = table[(table["quantity"] == "singular_value") & (table["layer"] == layer)]
+            value = float(rows.loc[rows["data_seed"] == 10_000 + seed, "value"].iloc[0])
+            assert value == pytest.approx(nl.jacobian.spectral_norm(block, x.detach()), rel=1e-6)
+
+
+def test_parts_and_images_of_a_model_of_somebody_elses(foreign: str, tmp_path: Path) -> None:
+    result = jacobian(
+        f"{foreign}:make --tokens 4 --full --out {tmp_path / 'out'}", "--part", "block 2", "--part", "final norm"
+    )
+    assert result.exit_code == 0 and "32 × 32" in result.stdout, result.stderr
+    assert (tmp_path / "out" / "plots" / "final_norm_token_3.png").exists()
+
+
+def test_what_is_not_finite_is_said(foreign: str) -> None:
+    result = jacobian(f"{foreign}:broken --tokens 4")
+    assert result.exit_code == 0 and result.stdout.count("not finite") == 5
+    named = jacobian(f"{foreign}:broken --tokens 4", "--part", "block 2")
+    assert (named.exit_code, named.stderr.strip().splitlines()[-1]) == (
+        1,
+        "Error: block 2: its Jacobian has entries that are not finite, and so no singular values",
+    )
+
+
+def test_a_saved_spec_has_weights_of_every_seed_and_its_theory(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(nl.ModelSpec(depth=2, width=8, heads=2).to_json())
+    result = jacobian(f"{path} --tokens 4 --seeds 2 --quantity apjn --json")
+    found = json.loads(result.stdout)
+    assert {row["model_seed"] for row in found["rows"]} == {0, 1} and "APJN to L" in result.stderr
+    assert {row["data_seed"] for row in found["theory"] if row["quantity"] == "apjn"} == {10_000, 10_001}
+
+
+def test_a_model_that_memory_does_not_hold_is_refused(foreign: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=1000))
+    result = jacobian(f"{foreign}:make --tokens 4")
+    assert result.exit_code == 1 and "GB in float64 and 0.0 GB of memory are free: give a smaller" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "sentence"),
+    [
+        ("nowhere", 1, "there is no model 'nowhere'"),
+        ("nowhere:make", 1, "cannot be imported"),
+        ("nowhere --depth 3", 2, "--depth is of models of the zoo: leave it out, or MODEL"),
+        ("nowhere --placements pre,post", 2, "--placement is of models of the zoo"),
+    ],
+)
+def test_models_that_are_none_are_one_sentence(line: str, code: int, sentence: str) -> None:
+    result = jacobian(line)
+    assert result.exit_code == code and sentence in result.stderr

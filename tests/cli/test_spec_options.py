@@ -50,6 +50,8 @@ def test_each_option_reaches_its_field() -> None:
     [
         ("--width 8", "no depth was given"),
         ("--depth 2", "no width was given"),
+        ("--depth 2 --width 8 --placement pre,post", "pre,post is a list: give --placements pre,post"),
+        ("--depth 2,4 --width 8", "2,4 is a list: give --depths 2,4"),
         ("--depth 0 --width 8", "0 is not a whole number of at least 1"),
         ("--depths 2,,4 --width 8", "empty item"),
         ("--depth 2 --width 8 --final-norm yes", "neither on nor off"),

@@ -1,7 +1,10 @@
 import subprocess
 import sys
 
+from click.testing import CliRunner
+
 import normlab
+from normlab.cli import main
 
 HEAVY = ("torch", "numpy", "pandas", "matplotlib", "scipy", "rich", "jinja2")
 
@@ -37,3 +40,13 @@ def test_module_and_version() -> None:
 
 def test_a_bare_command_is_a_usage_error() -> None:
     assert python("-m", "normlab").returncode == 2
+
+
+def test_help_shows_no_option_that_does_nothing() -> None:
+    runner = CliRunner()
+    for words, hidden in ((["doctor"], ("--seed", "--config")), (["plot"], ("--seed",)), (["theory"], ("--seed",))):
+        said = runner.invoke(main, [*words, "-h"]).stdout
+        assert not [option for option in hidden if option in said] and "--json" in said
+    for words, shown in ((["sweep"], ("--seed", "--config")), (["plot"], ("--config",))):
+        assert all(option in runner.invoke(main, [*words, "-h"]).stdout for option in shown)
+    assert runner.invoke(main, ["claims", "show", "--seed", "3", "preln-grad-shrinks-with-depth"]).exit_code == 0

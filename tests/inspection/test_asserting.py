@@ -5,8 +5,9 @@ import math
 import pandas as pd
 import pytest
 
+import normlab as nl
 from normlab.errors import DataError
-from normlab.inspection import check, parse
+from normlab.inspection import check, check_recorded, outcome, parse
 from normlab.table import from_rows
 
 
@@ -57,7 +58,13 @@ def test_a_row_without_a_value_fails_and_says_why(table: pd.DataFrame) -> None:
         ("stream.median_rms < 1 < 2", "cannot be read"),
         ("stream.median_rmse < 1", "did you mean 'median_rms'"),
         ("stream < 1", "write it as in"),
-        ("stream.rms:mpl < 1", "sub-layer 'mpl'"),
+        ("steam.rms < 1", "did you mean 'stream'"),
+        ("q.rms < 1", "quantity of q 'rms': choose one of grad_norm"),
+        ("stream.grad_norm < 1", "quantity of stream 'grad_norm'"),
+        ("stream_grad.rms < 1", "quantity of stream_grad 'rms': choose one of max_abs, l2"),
+        ("loss.rms < 1", "quantity of loss 'rms': choose one of loss"),
+        ("stream.rms@decodr:last < 1", "did you mean 'decoder'"),
+        ("stream.rms:mpl < 1", "sub-layer 'mpl': choose one of embed"),
         ("stream.rms@end < 1", "give all, first, last, 3 or 2-5"),
         ("stream.rms@5-2 < 1", "give all, first, last, 3 or 2-5"),
         ("stream.rms < many", "no number"),
@@ -70,10 +77,111 @@ def test_a_bad_condition_is_one_sentence(text: str, says: str) -> None:
     assert "\n" not in str(found.value)
 
 
-@pytest.mark.parametrize("text", ["steam.rms < 1", "stream.median_rms@9 < 1", "q.grad_norm < 1"])
-def test_a_condition_without_rows_is_an_error(table: pd.DataFrame, text: str) -> None:
-    with pytest.raises(DataError, match="no row"):
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("stream.median_rms@9 < 1", "asks for block 9, and the model has 3 blocks"),
+        ("stream.median_rms@2-4 < 1", "asks for blocks 2-4, and the model has 3 blocks"),
+        ("q.grad_norm < 1", "the model has no q, or its grad_norm was not recorded"),
+        ("stream.median_rms@encoder:last < 1", "stream is in the decoder only"),
+        ("down.grad_norm@0 < 1", "those blocks have no down"),
+    ],
+)
+def test_a_condition_without_rows_is_a_sentence(table: pd.DataFrame, text: str, says: str) -> None:
+    with pytest.raises(DataError, match=says) as error:
         check(parse(text), table)
+    found = outcome(parse(text), table)
+    assert found.holds is None and found.says == str(error.value) and "\n" not in found.says
+
+
+@pytest.fixture
+def two_stacks() -> pd.DataFrame:
+    """An encoder of 2 blocks whose median rms is 10, 20, and a decoder of 3 whose median rms is 1, 2, 3."""
+    values = {("encoder", layer): 10.0 * layer for layer in (1, 2)} | {("decoder", layer): layer for layer in (1, 2, 3)}
+    return from_rows(
+        [
+            {
+                "stack": stack,
+                "layer": layer,
+                "sublayer": "mlp",
+                "site": "stream",
+                "quantity": "median_rms",
+                "value": value,
+            }
+            for (stack, layer), value in values.items()
+        ]
+        + [{"stack": "decoder", "layer": 3, "sublayer": "cross", "site": "memory", "quantity": "rms", "value": 4.0}]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("stream.median_rms@encoder:last == 20", True),
+        ("stream.median_rms@decoder:last == 3", True),
+        ("stream.median_rms@decoder:2 == 2", True),
+        ("stream.median_rms@encoder:all >= 10", True),
+        ("stream.median_rms < 20", False),
+        ("stream.median_rms <= 20", True),  # every block of both
+        ("memory.rms@last == 4", True),  # only one stack has it
+    ],
+)
+def test_a_condition_names_the_stack_of_a_model_with_two(two_stacks: pd.DataFrame, text: str, holds: bool) -> None:
+    assert check(parse(text), two_stacks).holds is holds
+
+
+@pytest.mark.parametrize("blocks", ["last", "first", "2", "1-2"])
+def test_blocks_of_no_stack_are_refused_with_both_spellings(two_stacks: pd.DataFrame, blocks: str) -> None:
+    text = f"stream.median_rms@{blocks} < 100"
+    with pytest.raises(DataError, match="does not say which stack") as error:
+        check(parse(text), two_stacks)
+    spelt = [text.replace("@", f"@{stack}:") for stack in ("encoder", "decoder")]
+    assert all(f"{one!r}" in str(error.value) for one in spelt)
+    assert all(check(parse(one), two_stacks).holds for one in spelt)
+
+
+def test_a_failure_names_the_stack(two_stacks: pd.DataFrame) -> None:
+    assert (
+        "fails in the MLP of block 2 of the encoder (20.0)" in check(parse("stream.median_rms < 20"), two_stacks).says
+    )
+
+
+def test_what_only_the_embedding_has_needs_no_block() -> None:
+    row = {"stack": "decoder", "layer": 0, "sublayer": "embed", "role": "embed+head", "quantity": "grad_norm"}
+    assert check(parse("embed+head.grad_norm < 2"), from_rows([row | {"value": 1.0}])).holds
+
+
+def test_a_block_that_repeats_a_sub_layer_ends_with_its_last_turn() -> None:
+    at = {"stack": "encoder", "layer": 1, "site": "stream", "quantity": "rms"}
+    turns = [("attn", "", 1.0), ("mlp", "", 2.0), ("attn", "attn 2", 3.0), ("mlp", "mlp 2", 4.0)]
+    rows = [at | {"sublayer": sublayer, "name": name, "value": value} for sublayer, name, value in turns]
+    assert check(parse("stream.rms@last == 4"), from_rows(rows)).holds
+
+
+def test_every_role_of_the_zoo_can_be_named() -> None:
+    from normlab.inspection.conditions import ROLES
+    from normlab.norms import NORMS
+    from normlab.recording.zoo import zoo_plan
+
+    small = {"depth": 1, "width": 8, "heads": 2, "activation": "swiglu", "bias": True}
+    specs = [nl.ModelSpec(**small, norm=norm) for norm in NORMS]
+    specs += [nl.ModelSpec(**small, kind="encoder-decoder", tie_embeddings=True)]
+    found = {parameter.role for spec in specs for parameter in zoo_plan(nl.build(spec)).parameters}
+    assert found <= set(ROLES)
+
+
+@pytest.mark.parametrize(
+    ("text", "backward", "says"),
+    [
+        ("query.rms < 1", True, "which an inspection does not record: choose one of stream"),
+        ("q.grad_norm < 1", False, "speaks of a gradient, and no backward pass is run"),
+        ("stream_grad.l2 < 1", False, "speaks of a gradient"),
+    ],
+)
+def test_what_is_never_recorded_is_refused_before_a_run(text: str, backward: bool, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        check_recorded(parse(text), backward=backward)
+    check_recorded(parse("q.param_rms < 1"), backward=backward)
 
 
 def test_a_limit_that_is_not_a_number_is_refused() -> None:

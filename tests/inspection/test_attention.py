@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import normlab as nl
+from normlab.inspection import Inspection
 from normlab.inspection.attention import head_logits, softmaxes
 from normlab.inspection.heads import Heads
 from normlab.recording.zoo import zoo_plan
@@ -81,16 +82,49 @@ def test_heads_that_are_not_seen_are_rows_that_say_so(monkeypatch: pytest.Monkey
     assert set(rows["status"].astype(str)) == {"no softmax over pairs of tokens was seen here"}
     (finding,) = [one for one in found.findings if one.topic == "attention logits"]
     assert finding.says.startswith("Not seen") and not finding.found
-    assert finding.numbers["unseen"] == ["attn of block 1", "attn of block 2", "attn of block 3"]
+    assert [(one["layer"], one["sublayer"]) for one in finding.numbers["unseen"]] == [
+        (1, "attn"),
+        (2, "attn"),
+        (3, "attn"),
+    ]
+
+
+def test_logits_that_are_not_finite_are_counted_and_those_of_masks_are_not() -> None:
+    x = torch.zeros(1, 3, 2, 2).masked_fill(torch.ones(2, 2).triu(1) > 0, -torch.inf)
+    x[0, 0, 1, 0] = torch.nan
+    x[0, 1, 1, 1] = torch.inf
+    x[0, 2, 1, 1] = -torch.inf  # a pair that only this head masks
+    assert [(head.pairs, head.nonfinite) for head in head_logits(x, batch=1)] == [(2, 1), (2, 1), (2, 0)]
 
 
 @pytest.mark.needs("transformers")
 @pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
-def test_blocks_that_share_their_matrices_are_not_forgotten() -> None:
+@pytest.mark.parametrize("groups", [1, 2])
+def test_blocks_that_share_their_matrices_have_logits_in_every_turn(groups: int) -> None:
     import transformers
 
-    sizes = {"vocab_size": 256, "hidden_size": 16, "embedding_size": 16, "num_hidden_layers": 3}
-    config = transformers.AlbertConfig(**sizes, num_attention_heads=2, intermediate_size=32)
-    found = nl.inspect(transformers.AlbertModel(config), tokens=8)
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 256, "hidden_size": 16, "embedding_size": 16, "num_hidden_layers": 4}
+    sizes |= {"num_attention_heads": 2, "intermediate_size": 32, "num_hidden_groups": groups}
+    model = transformers.AlbertModel(transformers.AlbertConfig(**sizes)).eval()
+    turns: list[list[float]] = []
+
+    def products(module: nn.Module, args: tuple[torch.Tensor, ...], kwargs: object) -> None:
+        q, k = (one(args[0]).unflatten(-1, (2, 8)).transpose(1, 2) for one in (module.query, module.key))
+        turns.append((q @ k.mT / 8**0.5).abs().amax((0, 2, 3)).tolist())
+
+    found = nl.inspect(model, tokens=8)
+    with torch.no_grad():
+        for group in model.encoder.albert_layer_groups:
+            group.albert_layers[0].attention.register_forward_pre_hook(products, with_kwargs=True)
+        model(_tokens(found))
     rows = found.table[(found.table["site"] == "logits") & (found.table["quantity"] == "max_abs")]
-    assert sorted(rows["layer"].unique().tolist()) == [1, 2, 3]
+    assert len(rows) == 8 and not found.look.unseen
+    assert [[one.max_abs for one in heads] for heads in found.look.heads.values()] == [
+        pytest.approx(turn, rel=1e-5) for turn in turns
+    ]
+
+
+def _tokens(found: Inspection) -> torch.Tensor:
+    tokens, _ = nl.data.Text(int(found.data["batch"]), int(found.data["tokens"])).draw(0)
+    return tokens

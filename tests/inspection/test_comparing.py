@@ -14,8 +14,10 @@ from torch import Tensor
 import normlab as nl
 from normlab.errors import DataError
 from normlab.inspection import Comparison, Subject, compare_runs
-from normlab.inspection.ratios import ratios
+from normlab.inspection.diverging import alone
+from normlab.inspection.streams import Stream, streams
 from normlab.models import Transformer
+from normlab.recording.planning import plan_of
 from normlab.table import from_rows
 
 TOKENS = 16
@@ -33,6 +35,13 @@ def pair(planted: ModuleType) -> tuple[Transformer, Transformer]:
 
 def compared(one: torch.nn.Module, two: torch.nn.Module, **more: object) -> Comparison:
     return nl.compare(one, two, tokens=TOKENS, **more)  # type: ignore[arg-type]
+
+
+def streams_of(model: Transformer) -> dict[str, Stream]:
+    """The streams of a zoo's model."""
+    tokens, targets = nl.data.text_batch(batch=2, tokens=TOKENS, seed=0)
+    batch = (tokens, targets) if model.spec.kind == "encoder-decoder" else (tokens,)
+    return streams(model, plan_of(model), lambda: model(*batch), (2, TOKENS))
 
 
 def values(found: Comparison, quantity: str) -> dict[int, float]:
@@ -95,6 +104,26 @@ def test_rounding_to_bfloat16_is_no_parting_and_a_fault_beside_it_is(planted: Mo
         planted.mixer(rounded, 4, "attn").o.weight.mul_(2)
     parts = compared(one, rounded).parts
     assert parts is not None and (parts.layer, parts.sublayer) == (4, "attn")
+
+
+def test_blocks_without_a_partner_are_named_and_the_others_compared(planted: ModuleType) -> None:
+    for pair, names in (((planted.clean(4), planted.clean(6)), "B"), ((planted.clean(6), planted.clean(4)), "A")):
+        found = compared(*pair)
+        assert found.alone == (f"{names} alone has blocks 5-6.",) and found.to_dict()["alone"] == [*found.alone]
+        assert found.parts is None and max(values(found, "divergence")) == 4
+        assert f"{names} alone has blocks 5-6.\nThe blocks that both have are compared." in str(found)
+    assert compared(planted.clean(), planted.clean()).alone == ()
+
+
+def test_a_stack_or_sublayer_that_one_lacks_is_named() -> None:
+    one = nl.ModelSpec(depth=2, width=16, heads=2)
+    both = nl.ModelSpec(depth=2, width=16, heads=2, kind="encoder-decoder")
+    left, right = ({name: stream for name, stream in streams_of(nl.build(spec)).items()} for spec in (one, both))
+    assert alone(left, right) == (
+        "B alone has the embedding and blocks 1-2 of the encoder.",
+        "B alone has the cross-attention of block 1 of the decoder.",
+        "B alone has the cross-attention of block 2 of the decoder.",
+    )
 
 
 def test_the_tolerance_is_the_users(pair: tuple[Transformer, Transformer]) -> None:
@@ -160,6 +189,12 @@ def test_runs_are_compared_seed_by_seed(runs: tuple[pd.DataFrame, pd.DataFrame])
     assert rows["value"].item() == pytest.approx(np.exp(logs.mean()), rel=1e-12)
     assert rows["se"].item() == pytest.approx(np.exp(logs.mean()) * logs.std(ddof=1) / 3**0.5, rel=1e-12)
     assert found.parts is not None and found.parts.layer == 0 and "They part in the embedding" in str(found)
+    grads = [
+        run.query("site == 'stream_grad' and quantity == 'l2' and layer == 2 and sublayer == 'mlp'") for run in runs
+    ]
+    logs = [np.log(rows.sort_values("model_seed")["value"].to_numpy()) for rows in grads]
+    shown = found.layers.query("layer == 2 and sublayer == 'mlp'")["grad_ratio"].item()
+    assert shown == pytest.approx(np.exp((logs[1] - logs[0]).mean()), rel=1e-12)
 
 
 def test_the_ratio_that_a_block_adds_multiplies_up(runs: tuple[pd.DataFrame, pd.DataFrame]) -> None:
@@ -170,8 +205,17 @@ def test_the_ratio_that_a_block_adds_multiplies_up(runs: tuple[pd.DataFrame, pd.
 
 def test_a_run_with_itself_does_not_part(runs: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     found = compare_runs(runs[0], runs[0], "one", "one")
-    assert found.parts is None and "They do not part" in str(found)
+    assert found.parts is None and "The streams' median rms are the same everywhere." in str(found)
     assert set(values(found, "ratio").values()) == {1.0}
+
+
+def test_runs_that_agree_say_how_well_and_where_least(runs: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    after = (runs[0]["site"] == "stream") & (runs[0]["layer"] >= 3)
+    other = runs[0].assign(value=runs[0]["value"].where(~after, runs[0]["value"] * 0.98))
+    said = str(compare_runs(runs[0], other, "one", "other"))
+    assert "agree everywhere within 2 % (tolerance 5 %), least after the " in said
+    assert "Block 3 changes the ratio most, by −2 %." in said
+    assert "The gradients at the streams are 1 times those of A." in said
 
 
 def test_runs_of_several_models_are_refused(runs: tuple[pd.DataFrame, pd.DataFrame]) -> None:
@@ -188,6 +232,32 @@ def test_a_run_and_a_model_are_refused(runs: tuple[pd.DataFrame, pd.DataFrame], 
         nl.compare(runs[0], Subject("m", planted.clean()))
 
 
+@pytest.mark.parametrize("other", [pd.DataFrame(), pd.DataFrame({"value": [1.0]}), from_rows([])])
+def test_what_is_no_table_of_a_run_is_one_sentence(
+    runs: tuple[pd.DataFrame, pd.DataFrame], other: pd.DataFrame
+) -> None:
+    with pytest.raises(DataError, match="a table (is not a table of normlab|has no rows)"):
+        nl.compare(runs[0], other)
+
+
+@pytest.mark.parametrize("tolerance", [-1, float("nan"), True])
+def test_a_tolerance_is_a_number(planted: ModuleType, tolerance: float) -> None:
+    with pytest.raises(DataError, match="tolerance is .*: give a number of at least 0"):
+        compared(planted.clean(), planted.clean(), tolerance=tolerance)
+
+
+def test_specs_are_built(planted: ModuleType) -> None:
+    spec = nl.ModelSpec(placement="pre", depth=2, width=16, heads=2)
+    assert "the same to the bit" in str(nl.compare(spec, nl.build(spec, seed=3), tokens=TOKENS, seed=3))
+
+
+def test_frozen_models_are_compared_forward_only(planted: ModuleType) -> None:
+    frozen = planted.clean().requires_grad_(False)
+    with pytest.raises(DataError, match="no parameter that wants a gradient.*--no-grad"):
+        compared(frozen, frozen)
+    assert compared(frozen, frozen, backward=False).parts is None
+
+
 @pytest.mark.needs("transformers")
 @pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
 def test_implementations_of_attention_agree(tmp_path: Path, checkpoints: ModuleType) -> None:
@@ -200,10 +270,21 @@ def test_implementations_of_attention_agree(tmp_path: Path, checkpoints: ModuleT
     assert "sdpa attention" in found.a and "eager attention" in found.b
 
 
-def test_a_stream_that_only_one_has_is_not_passed_over() -> None:
-    place = {"sublayer": "mlp", "site": "stream", "quantity": "median_rms"}
-    whole = from_rows([{"layer": layer, "value": 1.0, **place} for layer in (1, 2)])
-    for other in (whole[whole["layer"] == 1], whole.assign(status=["ok", "nonfinite"])):
-        for pair, name in (((whole, other), "B"), ((other, whole), "A")):
-            with pytest.raises(DataError, match=f"{name} has no finite stream at layer 2"):
-                ratios(*pair)
+def test_a_stream_that_only_one_run_has_is_not_passed_over() -> None:
+    place = {"sublayer": "mlp", "site": "stream"}
+    rows = [{"layer": layer, "value": 1.0, "quantity": "median_rms", **place} for layer in (1, 2)]
+    whole = from_rows(rows)
+    odd = from_rows(
+        [
+            rows[0],
+            rows[1] | {"value": float("nan"), "status": "nonfinite"},
+            {"layer": 2, "value": 7.0, "quantity": "nonfinite", **place},
+        ]
+    )
+    for other, says in (
+        (whole[whole["layer"] == 1], "{1} has a stream after the MLP of block 2 and {0} has none"),
+        (odd, r"the stream of {0} is not finite after the MLP of block 2 \(7 entries\), the first place"),
+    ):
+        for pair, names in (((whole, other), "BA"), ((other, whole), "AB")):
+            with pytest.raises(DataError, match=says.format(*names)):
+                compare_runs(*pair, "one", "two")

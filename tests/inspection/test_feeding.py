@@ -68,3 +68,133 @@ def test_a_text_that_is_too_short_is_said(tmp_path: Path, checkpoints: ModuleTyp
     path.write_text(content)
     with pytest.raises(DataError, match=says):
         Windows(1, 9, path).feed(subject(checkpoints, "llama"))
+
+
+@pytest.mark.needs("transformers")
+def test_a_decoder_gets_its_tokens_without_a_tokenizer_too(text: Path) -> None:
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        vocab_size=256, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=7
+    )
+    model = transformers.T5ForConditionalGeneration(config)
+    feed = Windows(2, 9, text).feed(Subject("t5", model))
+    shown = feed.kwargs["decoder_input_ids"]
+    assert torch.equal(shown[:, 1:], feed.tokens[:, :-1]) and (shown[:, 0] == 7).all()
+    assert feed.targets is not None and torch.equal(feed.targets, feed.tokens)
+    with torch.no_grad():
+        loss = model.eval()(input_ids=feed.tokens, labels=feed.tokens, decoder_input_ids=shown).loss
+    found = nl.inspect(model, text=text, tokens=9)
+    assert [stack.name for stack in found.architecture.stacks] == ["encoder", "decoder"]
+    assert "same tokens" in found.loss_says and found.loss == pytest.approx(float(loss), rel=1e-5)
+
+
+@pytest.mark.needs("transformers")
+def test_a_model_of_masked_tokens_without_a_mask_predicts_the_same_tokens(checkpoints: ModuleType, text: Path) -> None:
+    one = Subject("bert", checkpoints.model("bert"))
+    feed = Windows(2, 9, text).feed(one)
+    assert one.aim == "same tokens" and feed.targets is not None and torch.equal(feed.targets, feed.tokens)
+
+
+@pytest.mark.needs("transformers")
+def test_tokens_above_the_vocabulary_are_one_sentence(checkpoints: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "accents.txt"
+    path.write_text("déjà vu " * 40, encoding="utf-8")
+    with pytest.raises(
+        DataError, match="llama knows the tokens 0 to 129, and the text, read as bytes, gives 195"
+    ) as error:
+        Windows(1, 32, path).feed(Subject("llama", checkpoints.model("llama")))
+    assert "\n" not in str(error.value)
+    small = nl.build(nl.ModelSpec(depth=1, width=8, heads=2, vocab=100))
+    with pytest.raises(DataError, match="knows the tokens 0 to 99"):
+        nl.inspect(small, text=path, tokens=32)
+
+
+def test_a_strangers_model_with_too_few_tokens_says_what_it_got(tmp_path: Path) -> None:
+    class Small(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = torch.nn.Embedding(64, 8)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.embed(tokens)
+
+    path = tmp_path / "text.txt"
+    path.write_text("zebra " * 40)
+    with pytest.raises(DataError, match="numbered up to 122, so give fewer tokens or the tokenizer"):
+        nl.inspect(Small(), text=path, tokens=32)
+
+
+@pytest.mark.needs("transformers")
+def test_more_tokens_than_positions_are_one_sentence(text: Path) -> None:
+    import transformers
+
+    config = transformers.GPT2Config(vocab_size=256, n_embd=16, n_layer=2, n_head=2, n_positions=24)
+    with pytest.raises(DataError, match="24 positions and the batch 32 tokens, so give at most 24 tokens"):
+        nl.inspect(transformers.GPT2LMHeadModel(config), text=text, tokens=32)
+
+
+@pytest.mark.needs("transformers")
+def test_a_model_of_something_else_says_what_it_takes() -> None:
+    import transformers
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    model = transformers.ViTModel(transformers.ViTConfig(**sizes, image_size=32, patch_size=16))
+    with pytest.raises(DataError, match="ViTModel takes pixel_values, not tokens of text"):
+        nl.inspect(model)
+
+
+def test_a_text_of_one_byte(tmp_path: Path) -> None:
+    path = tmp_path / "one.txt"
+    path.write_text("x")
+    with pytest.raises(DataError, match=r"has 1 byte and a window takes 9: give a longer text$"):
+        nl.inspect(nl.ModelSpec(depth=1, width=8, heads=2), text=path, tokens=8)
+    path.write_text("xy")
+    with pytest.raises(DataError, match="has 2 bytes and a window takes 9: give a longer text or at most 1 token$"):
+        nl.inspect(nl.ModelSpec(depth=1, width=8, heads=2), text=path, tokens=8)
+
+
+class Gives(torch.nn.Module):
+    """Two blocks and a head, of whose result something is given."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.embed, self.head, self.what = torch.nn.Embedding(256, 8), torch.nn.Linear(8, 256), what
+        self.mix = torch.nn.ModuleList(
+            torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+            for _ in range(2)
+        )
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)
+        for mix in self.mix:
+            x = x + mix(x)
+        if self.what == "pooled":
+            return x.mean(1)
+        logits = self.head(x)
+        return logits[:, -1:] if self.what == "last" else logits.flatten(0, 1)
+
+
+def test_a_model_that_gives_the_last_tokens_logits(text: Path) -> None:
+    torch.manual_seed(0)
+    model = Gives("last")
+    found = nl.inspect(model, text=text, tokens=8)
+    tokens, targets = nl.data.Text(2, 8, str(text)).draw(0)
+    expected = torch.nn.functional.cross_entropy(model(tokens)[:, 0], targets[:, -1])
+    assert found.loss == pytest.approx(float(expected.detach())) and "next token" in found.loss_says
+
+
+def test_a_model_that_gives_a_row_for_each_sequence_is_probed(text: Path) -> None:
+    torch.manual_seed(0)
+    model = Gives("pooled")
+    found = nl.inspect(model, text=text, tokens=8)
+    tokens, _ = nl.data.Text(2, 8, str(text)).draw(0)
+    r = torch.randn(2, 8, generator=torch.Generator().manual_seed(0)) / 8**0.5
+    assert found.loss == pytest.approx(float((r * model(tokens)).sum().detach()) / 2) and "probe" not in str(found)
+    assert "no head was found" in found.loss_says and found.backward
+
+
+def test_logits_of_another_shape_are_one_sentence(text: Path) -> None:
+    with pytest.raises(DataError, match=r"gives \(16, 256\) for \(2, 8\) tokens: give a model whose result is"):
+        nl.inspect(Gives("flat"), text=text, tokens=8)

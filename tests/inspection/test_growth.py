@@ -51,6 +51,25 @@ def test_the_threshold_is_tenfold_in_rms(factor: float, found: bool) -> None:
     assert growth(look([1.0, factor**0.5, factor]))[0].found is found
 
 
+def test_a_stream_that_rises_and_falls_back_is_found_with_its_peak() -> None:
+    (found,) = growth(look([1.0, 20.0, 400.0, 30.0, 2.0]))
+    assert found.found and found.numbers["rms_ratio_without_massive"] == pytest.approx(20)
+    assert (found.numbers["least_after"], found.numbers["largest_after"]) == (1, 3)
+    assert "it is least after block 1 and largest after block 3: 20.0-fold in rms" in found.says
+    (found,) = growth(look([400.0, 20.0, 1.0, 30.0, 300.0]))
+    assert found.found and "least after block 3 and largest after block 1" in found.says
+
+
+def test_a_peak_that_is_one_massive_token_is_none() -> None:
+    (found,) = growth(look([1.0, 1.2, 1.1, 1.3], {2: 1e9}))
+    assert not found.found and found.numbers["rms_ratio_without_massive"] == pytest.approx(1.3**0.5)
+
+
+def test_one_block_is_no_reach() -> None:
+    (found,) = growth(look([2.0]))
+    assert found.says.startswith("Mean square q of the stream after block 1: all tokens, it is 2.00; without")
+
+
 def test_a_few_blocks_are_too_few_for_a_law() -> None:
     (found,) = growth(look([1.0, 4.0, 9.0]))
     assert "too few blocks for a law" in found.says

@@ -11,6 +11,7 @@ import torch
 import normlab as nl
 from normlab.errors import DataError, SpecError
 from normlab.inspection import Windows, inspect_subject, load_subject
+from normlab.inspection.loading import subject_of
 
 quiet = pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
 TEXT = "The quick brown fox jumps over the lazy dog; the slow one does not. " * 40
@@ -170,3 +171,72 @@ def test_a_module_without_a_stream_is_refused(text: Path) -> None:
     with pytest.raises(nl.NormlabError) as error:
         nl.inspect(torch.nn.Sequential(torch.nn.Embedding(256, 8), torch.nn.Linear(8, 256)), text=text, tokens=8)
     assert "no residual stream" in sentence(error)
+
+
+def test_a_spec_is_built_and_a_dtype_may_be_a_name() -> None:
+    spec = nl.ModelSpec(placement="post", depth=1, width=8, heads=2)
+    found = nl.inspect(spec, tokens=8, batch=1, seed=3, dtype="float64")
+    assert found.name == "post layernorm, depth 1, width 8" and found.dtype == "float64"
+    assert "1 sequence of 8 tokens" in str(found) and "decoder: 1 block of width 8" in str(found)
+    assert "x ← LN(x + MLP(x))    block 1\n" in str(found)
+    again = nl.inspect(nl.build(spec, seed=3, dtype=torch.float64), tokens=8, batch=1, seed=3)
+    assert found.loss == again.loss
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, "int8", "float61", torch.complex64])
+def test_a_dtype_that_weights_cannot_have_is_one_sentence(tmp_path: Path, dtype: object) -> None:
+    for given in (nl.ModelSpec(depth=1, width=8, heads=2), str(tmp_path)):
+        with pytest.raises(DataError, match="choose one of float32, float64, bfloat16, float16") as error:
+            nl.inspect(given, dtype=dtype)  # type: ignore[arg-type]
+        sentence(error)
+
+
+def test_a_module_keeps_its_dtype(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nl.build(nl.ModelSpec(depth=1, width=8, heads=2))
+    with pytest.raises(DataError, match="model.to"):
+        nl.inspect(model, dtype=torch.float64)
+    (tmp_path / "mine_in_double.py").write_text(
+        "import normlab as nl\ndef make():\n    return nl.build(nl.ModelSpec(depth=1, width=8, heads=2)).double()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for dtype, is_then in ((None, torch.float64), ("float32", torch.float32)):
+        assert next(load_subject("mine_in_double:make", dtype=dtype).model.parameters()).dtype == is_then
+
+
+@pytest.mark.parametrize("given", [3, None, lambda: None])
+def test_what_is_no_model_at_all_is_one_sentence(given: object) -> None:
+    with pytest.raises(DataError, match="is no model: give a module, a ModelSpec") as error:
+        subject_of(given)
+    sentence(error)
+
+
+def test_a_model_without_a_trainable_parameter_runs_forward_only() -> None:
+    model = nl.build(nl.ModelSpec(depth=4, width=8, heads=2)).requires_grad_(False)
+    found = nl.inspect(model, tokens=8)
+    assert not found.backward and "every parameter frozen" in found.notes[-1] and found.notes[-1] in str(found)
+    assert found.findings[0].says.endswith("no backward pass was run.")
+    model.head.weight.requires_grad_(True)
+    assert nl.inspect(model, tokens=8).backward and not nl.inspect(model, tokens=8, backward=False).notes
+
+
+@quiet
+def test_a_compiled_model_is_what_it_compiled() -> None:
+    model = nl.build(nl.ModelSpec(depth=2, width=8, heads=2), seed=1)
+    found = nl.inspect(torch.compile(model), tokens=8)  # type: ignore[arg-type]
+    assert found.name == "Transformer" and found.loss == nl.inspect(model, tokens=8).loss
+
+
+class Wants(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(256, 8)
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor, *, scale: float) -> torch.Tensor:
+        return self.embed(tokens) * mask * scale
+
+
+def test_a_forward_that_takes_more_than_tokens_is_one_sentence() -> None:
+    with pytest.raises(DataError, match="forward of Wants takes tokens and mask and scale: wrap it") as error:
+        nl.inspect(Wants(), tokens=8)
+    sentence(error)

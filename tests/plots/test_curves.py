@@ -67,6 +67,15 @@ def test_theory_of_another_kind_is_not_drawn(sim: ModuleType) -> None:
     np.testing.assert_allclose(centres, GROWTH.select(own).sort_values("layer")["value"])
 
 
+def test_a_panel_of_one_stack_has_the_theory_of_that_stack(sim: ModuleType) -> None:
+    both = [sim.cell("pre", 4, 0).assign(stack=stack) for stack in ("encoder", "decoder")]
+    theory = pd.concat([both[0], both[1].assign(value=both[1]["value"] * 3)]).assign(source="theory")
+    for stack, factor in zip(both, (1.0, 3.0), strict=True):
+        found = points(stack, GROWTH, "geometric", theory=theory).set_index("layer")
+        drawn = [found[found["source"] == source]["centre"] for source in ("measured", "theory")]
+        np.testing.assert_allclose(drawn[1] / drawn[0], factor)
+
+
 def test_theory_is_averaged_over_batches_and_bounded_by_what_seeds_spread(sim: ModuleType) -> None:
     table = sim.sweep(("pre",), depths=(4,), seeds=2)
     one, two = (sim.cell("pre", 4, seed).assign(source="theory", sd_log=0.3) for seed in (0, 1))

@@ -15,6 +15,9 @@ import normlab.plots
 from normlab.errors import DataError, UnknownNameError
 from normlab.plots import PLOTS, draw, save, skipped, style, write_plots
 
+#: The plots of a sweep's table.
+SWEPT = {name: plot for name, plot in PLOTS.items() if plot.of in ("recording", "jacobian")}
+
 
 def svg(figure: Figure) -> bytes:
     file = BytesIO()
@@ -23,7 +26,7 @@ def svg(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("name", PLOTS)
+@pytest.mark.parametrize("name", SWEPT)
 def test_the_same_table_gives_the_same_bytes(name: str, small: pd.DataFrame, tmp_path: Path) -> None:
     for suffix in ("svg", "png"):
         first = save(draw(small, name), tmp_path / f"a.{suffix}").read_bytes()
@@ -41,7 +44,7 @@ def test_neither_the_callers_settings_nor_threads_change_a_figure(small: pd.Data
         assert dict(matplotlib.rcParams) == before
 
 
-@pytest.mark.parametrize("name", PLOTS)
+@pytest.mark.parametrize("name", SWEPT)
 def test_lines_are_the_aggregated_rows_and_axes_have_names(name: str, table: pd.DataFrame) -> None:
     placed = PLOTS[name].aggregated(table)
     ax = PLOTS[name].function(table)
@@ -106,14 +109,14 @@ def test_the_slope_is_in_the_legend(table: pd.DataFrame) -> None:
 
 def test_theory_is_drawn_only_where_there_is_one(sim: ModuleType, table: pd.DataFrame) -> None:
     theory = sim.sweep(depths=(2, 8, 16), seeds=1).assign(source="theory")
-    for name, plot in PLOTS.items():
+    for name, plot in SWEPT.items():
         without, with_theory = (
             [line.get_label() for line in plot.function(table, theory=given).get_lines()] for given in (None, theory)
         )
         assert "theory" not in without and "theory" in with_theory, name
 
 
-@pytest.mark.parametrize("name", PLOTS)
+@pytest.mark.parametrize("name", SWEPT)
 @pytest.mark.parametrize("x", ["layer", "fraction", "q"])
 def test_one_depth_and_one_seed_can_be_drawn(name: str, x: str, sim: ModuleType) -> None:
     if (name, x) == ("last_gradient", "fraction"):
@@ -157,7 +160,7 @@ def test_what_is_missing_is_left_out_with_a_reason(table: pd.DataFrame, tmp_path
     with pytest.raises(DataError, match="update_ratio cannot be drawn: the table has no rows"):
         draw(poor, "update_ratio")
     written = write_plots(poor, tmp_path / "plots", formats=("svg",))
-    assert [path.stem for path in written] == [name for name in PLOTS if name != "update_ratio"]
+    assert [path.stem for path in written] == [name for name in SWEPT if name != "update_ratio"]
 
 
 def test_unknown_names_and_formats_are_refused(table: pd.DataFrame, tmp_path: Path) -> None:

@@ -90,3 +90,9 @@ def test_an_image_is_the_same_bytes_again_and_needs_finite_entries(tmp_path: Pat
     for wrong in (np.full((2, 2), np.nan), np.zeros((0, 0)), np.zeros((2000, 1))):
         with pytest.raises(DataError, match="cannot be drawn as an image"):
             norm_jacobian(wrong)
+
+
+def test_an_image_tells_signs_apart_in_greyscale() -> None:
+    (image,) = norm_jacobian(np.array([[-1.0, -0.02], [0.02, 1.0]])).get_images()
+    red, green, blue, _ = image.cmap(image.norm(np.array([-1.0, -0.02, 0.0, 0.02, 1.0]))).T
+    assert (np.diff(0.299 * red + 0.587 * green + 0.114 * blue) > 0.05).all()

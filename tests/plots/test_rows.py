@@ -8,7 +8,7 @@ from normlab.plots._curves import points
 from normlab.plots._rows import Rows, with_depth
 from normlab.table import COLUMNS
 
-NEEDS = {name: plot.needs for name, plot in PLOTS.items()}
+NEEDS = {name: plot.needs for name, plot in PLOTS.items() if plot.of in ("recording", "jacobian")}
 
 
 @pytest.mark.parametrize("name", NEEDS)

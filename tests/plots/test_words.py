@@ -7,6 +7,9 @@ import pytest
 from normlab.plots import PLOTS
 from normlab.plots._words import change
 
+#: The plots of a sweep's table.
+SWEPT = {name: plot for name, plot in PLOTS.items() if plot.of in ("recording", "jacobian")}
+
 
 @pytest.mark.parametrize(
     ("path", "words"),
@@ -37,13 +40,14 @@ def test_a_slope_comes_with_its_interval(table: pd.DataFrame) -> None:
     assert "From depth 2 to depth 16" in found and "in pre, log-log slope −0." in found and "over 4 seeds" in found
 
 
-@pytest.mark.parametrize("name", PLOTS)
+@pytest.mark.parametrize("name", SWEPT)
 def test_many_kinds_are_summed_up(name: str, many: pd.DataFrame) -> None:
     found = PLOTS[name].finding(many)
-    assert found.startswith(f"Over {40 if PLOTS[name].needs.apart else 20} kinds of models")
+    what = "kinds of models" if PLOTS[name].needs.last else "curves"
+    assert found.startswith(f"Over {40 if PLOTS[name].needs.apart else 20} {what}")
 
 
-@pytest.mark.parametrize("name", PLOTS)
+@pytest.mark.parametrize("name", SWEPT)
 def test_a_finding_is_one_line_for_any_table(name: str, sim: ModuleType, table: pd.DataFrame) -> None:
     broken = table.assign(value=np.nan, status="nonfinite")
     for any_table in (sim.cell("pre", 1, 0), sim.sweep(depths=(3,), seeds=1), broken):

@@ -28,7 +28,7 @@ def test_every_finding_and_every_sub_layer_is_there(file: Path, found: Inspectio
     page = file.read_text()
     assert "<h1>Inspection of Transformer</h1>" in page and "at initialisation:" not in page
     for finding in found.findings:
-        assert f"<dt>{finding.topic}" in page
+        assert f"<dt>{finding.topic.capitalize()}" in page
     assert page.count('<th scope="row">4 MLP</th>') == 1
     assert page.count('<th scope="col">head 1</th>') == 1 and page.count('<th scope="row">4 attention</th>') == 2
     assert "No claim was judged: claims speak of models at initialisation" in page

@@ -1,0 +1,89 @@
+"""Two tables before they are compared: what they must have, and where neither has a number."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pandas as pd
+
+from normlab.errors import DataError
+from normlab.inspection.diverging import Broken
+from normlab.inspection.finding import place
+from normlab.recording import Address
+from normlab.table import COLUMNS
+
+_PLACE: Final = ["stack", "layer", "sublayer"]
+
+
+def check_table(table: pd.DataFrame, name: str) -> None:
+    """Refuse what is no table of measurements.
+
+    Raises:
+        DataError: it lacks columns or rows.
+    """
+    missing = [column for column in COLUMNS if column not in table.columns]
+    if missing:
+        raise DataError(f"{name} is not a table of normlab: it has no column {missing[0]!r}; give what normlab wrote")
+    if table.empty:
+        raise DataError(f"{name} has no rows: give the table of a run, or a --where that leaves some")
+
+
+def check_streams(a: pd.DataFrame, b: pd.DataFrame) -> None:
+    """Refuse streams that only one of two tables has: to say that the rest agrees would hide them.
+
+    Raises:
+        DataError: one has a number where the other has none.
+    """
+    states = _states(a), _states(b)
+    if not all(len(state) for state in states):
+        return
+    both = pd.concat(states, axis=1, keys=["A", "B"]).sort_index(level="layer", kind="stable", sort_remaining=False)
+    for key, row in both.iterrows():
+        for side, other, table in (("A", "B", a), ("B", "A", b)):
+            if row[other] == "ok" and row[side] != "ok":
+                raise DataError(_lacks(side, other, _address(key), str(row[side]), _odd_entries(table, key)))
+
+
+def _lacks(side: str, other: str, at: Address, status: str, entries: int) -> str:
+    if status == "nonfinite":
+        return (
+            f"the stream of {side} is not finite after {place(at)} ({entries} entries), the first place, and that of "
+            f"{other} is: choose rows before it with --where, as 'layer < {at.layer}'"
+        )
+    if status == "nan":
+        return (
+            f"{other} has a stream after {place(at)} and {side} has none: compare models of one depth, or choose rows "
+            "that both have with --where"
+        )
+    return f"the stream of {side} has no number after {place(at)} ({status}) and that of {other} has: compare others"
+
+
+def broken_in_both(a: pd.DataFrame, b: pd.DataFrame) -> Iterator[Broken]:
+    """Yield the places where the streams of both tables are not finite: they have no ratio."""
+    both = pd.concat([_states(a), _states(b)], axis=1, keys=["A", "B"])
+    for key in both.index[(both == "nonfinite").all(axis=1)]:
+        yield Broken(_address(key), _odd_entries(a, key), _odd_entries(b, key))
+
+
+def _states(table: pd.DataFrame) -> pd.Series:
+    """Return for each place of a stream ``ok``, or why one of its seeds has no number."""
+    rows = _of_streams(table, "median_rms")
+    worst = rows.assign(bad=rows["status"] != "ok").sort_values("bad", kind="stable")
+    states: pd.Series = worst.groupby(_PLACE, sort=False)["status"].last()
+    return states
+
+
+def _odd_entries(table: pd.DataFrame, key: object) -> int:
+    rows = _of_streams(table, "nonfinite").set_index(_PLACE)["value"]
+    return int(rows[rows.index == key].sum())
+
+
+def _of_streams(table: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    chosen = (table["site"] == "stream") & (table["quantity"] == quantity) & (table["source"] == "measured")
+    rows = table.loc[chosen & table["layer"].notna(), [*_PLACE, "value", "status"]]
+    text = {name: rows[name].astype(str) for name in ("stack", "sublayer", "status")}
+    return rows.assign(**text, layer=rows["layer"].astype(int))
+
+
+def _address(key: object) -> Address:
+    assert isinstance(key, tuple)
+    return Address(key[0], key[1], key[2], "stream")
