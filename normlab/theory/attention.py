@@ -10,23 +10,27 @@ K_st − centre whose coefficients depend on i, j alone.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
-import torch
-from numpy.polynomial import Chebyshev, Polynomial
 
 from normlab.theory.geometry import Geometry
 from normlab.theory.kernels import Array
 from normlab.theory.quenched import LARGEST, read, tables
 from normlab.theory.reasons import NoTheory
+from normlab.theory.sums import averaged, averaged_twice, backwards, exponential, pairs_seen, prefix, sent_back, series
 
-#: What is left out of the series, relative to its sum.
-_TOLERANCE = 1e-5
-#: Exponents up to which coefficients of Chebyshev's polynomials do not cancel.
-_NARROW = 3.0
 #: Exponents whose series would need too many terms.
 _REACH = 20.0
+
+
+class Seen(NamedTuple):
+    """A covariance of values or keys, averaged over what the first, the second and both positions see."""
+
+    entries: Array
+    first: Array
+    second: Array
+    both: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +40,10 @@ class Weights:
     Attributes:
         causal: whether a position sees only itself and earlier ones.
         terms: coefficients of a polynomial that stands for exp.
-        weight: w_s w_t, for each (s, t).
-        reach: (K_st − centre)/half, from −1 to 1, for each (s, t).
+        pulls: w_s and w_t, of shapes that multiply to one entry for each (s, t).
+        keys: K_st.
+        centre: the middle of its range.
+        half: half of its range.
         grown: β_ij Q_ij half, for each (i, j).
         share: exp(β_ij Q_ij centre)/Z_ij, for each (i, j).
         spread: how many times as large as with uniform attention a centred product is, for each (i, j).
@@ -45,47 +51,62 @@ class Weights:
 
     causal: bool
     terms: tuple[float, ...]
-    weight: Array
-    reach: Array
+    pulls: tuple[Array, Array]
+    keys: Array
+    centre: float
+    half: float
     grown: Array
     share: Array
     spread: Array | float = 1.0
 
+    @property
+    def weight(self) -> Array:
+        """w_s w_t, for each (s, t)."""
+        return self.pulls[0] * self.pulls[1]
+
+    @property
+    def reach(self) -> Array:
+        """(K_st − centre)/half, from −1 to 1, for each (s, t)."""
+        return _reach(self.keys, self.centre, self.half)
+
     def forward(self, entries: Array) -> Array:
         """Return Σ_st W^{ij}_st entries_st for each (i, j) (A1)."""
-        return self.share * _series(1.0, self.grown, self.weight * entries, self.reach, self.terms, self.causal)
+        summed = series(self.grown, self.weight * entries, self.reach, self.terms, self.causal)
+        summed *= self.share
+        return summed
 
     def backward(self, entries: Array) -> Array:
         """Return Σ_ij W^{ij}_st entries_ij for each (s, t) (A4)."""
-        weight, reach, sent, grown = map(_reversed, (self.weight, self.reach, self.share * entries, self.grown))
-        return _reversed(_series(weight, reach, sent, grown, self.terms, self.causal))
+        if not self.causal:
+            return self.weight * series(self.reach, self.share * entries, self.grown, self.terms, False)
+        reach, sent, grown = map(backwards, (self.reach, self.share * entries, self.grown))
+        return self.weight * backwards(series(reach, sent, grown, self.terms, True))
 
-    def to_queries(self, values: Array, keys: Array) -> Array:
+    def seen(self, entries: Array) -> Seen:
+        """Return averages of V or K over what i, over what j, and over what both see."""
+        second = averaged(entries, -1, self.causal)
+        return Seen(entries, averaged(entries, -2, self.causal), second, averaged(second, -2, self.causal))
+
+    def to_queries(self, values: Seen, keys: Seen) -> Array:
         """Return Σ_st E[A_is A_jt] V°_st K_st, where V° is V less its averages over what i and j see (A5)."""
-        seen_j = self._first(self._second(keys) * self._second(values))
-        seen_i = self._second(self._first(keys) * self._first(values))
-        both = self._both(values) * self._both(keys)
-        result: Array = self.spread * (self._both(values * keys) - seen_j - seen_i + both)
+        result: Array = averaged_twice(values.entries * keys.entries, self.causal)
+        # Without a mask these are views of one number for each pair of sequences.
+        result = result - averaged(keys.second * values.second, -2, self.causal)
+        result -= averaged(keys.first * values.first, -1, self.causal)
+        result += values.both * keys.both
+        result *= self.spread
         return result
 
-    def to_keys(self, entries: Array, values: Array) -> Array:
+    def to_keys(self, entries: Array, values: Seen) -> Array:
         """Return Σ_ij E[A_is A_jt] entries_ij V°_st for each (s, t) (A6)."""
-        spread = self.spread * entries
-        first, second = _sent_back(spread, -2, self.causal), _sent_back(spread, -1, self.causal)
-        seen_j = _sent_back(first * self._second(values), -1, self.causal)
-        seen_i = _sent_back(second * self._first(values), -2, self.causal)
-        both = _sent_back(_sent_back(spread * self._both(values), -1, self.causal), -2, self.causal)
-        result: Array = values * _sent_back(first, -1, self.causal) - seen_j - seen_i + both
+        causal, spread = self.causal, self.spread * entries
+        first, second = sent_back(spread, -2, causal), sent_back(spread, -1, causal)
+        result: Array = values.entries * sent_back(first, -1, causal)
+        result -= sent_back(first * values.second, -1, causal)
+        result -= sent_back(second * values.first, -2, causal)
+        spread *= values.both
+        result += sent_back(sent_back(spread, -1, causal), -2, causal)
         return result
-
-    def _first(self, entries: Array) -> Array:
-        return _averaged(entries, -2, self.causal)
-
-    def _second(self, entries: Array) -> Array:
-        return _averaged(entries, -1, self.causal)
-
-    def _both(self, entries: Array) -> Array:
-        return self._first(self._second(entries))
 
 
 def softmax_weights(queries: Array, keys: Array, geometry: Geometry, *, causal: bool) -> Weights:
@@ -100,179 +121,99 @@ def softmax_weights(queries: Array, keys: Array, geometry: Geometry, *, causal: 
     Raises:
         NoTheory: the logits are so large that attention saturates.
     """
-    damped, spread, crowd = _exact(queries, keys, geometry, causal)
+    damped, spread, pull = _exact(queries, keys, geometry, causal)
     low, high = float(keys.min()), float(keys.max())
     centre, half = (low + high) / 2, max((high - low) / 2, 1e-12)
-    reach = half * float(np.abs(damped).max())
+    reach = half * max(float(damped.max()), -float(damped.min()))
     if not reach <= _REACH:
         raise NoTheory("attention logits are so large that the softmax saturates")
-    weight = crowd
-    rows, columns = geometry.sides(keys)
-    # A longer key spreads its logits wider, which the average of their exponentials feels (A3).
-    tilt = geometry.mean_square(damped) / 2
-    if float(rows.max() - rows.min()) > 1e-9:
-        weight = weight * np.exp(tilt * (rows + columns - 2 * float(rows.max())))
-    at, grown = (keys - centre) / half, half * damped
-    terms = _exponential(float(np.ceil(64 * reach)) / 64)
-    share = 1 / _series(1.0, grown, weight, at, terms, causal)
-    return Weights(causal, terms, weight, at, grown, share, spread)
+    lengths = geometry.diagonal(keys)
+    longest = float(lengths.max())
+    if longest - float(lengths.min()) > 1e-9:
+        # A longer key spreads its logits wider, which the average of their exponentials feels (A3).
+        pull = pull * np.exp(geometry.mean_square(damped) / 2 * (lengths - longest))
+    damped *= half
+    pulls, terms = geometry.spread(pull), exponential(float(np.ceil(64 * reach)) / 64)
+    summed = series(damped, pulls[0] * pulls[1], _reach(keys, centre, half), terms, causal)
+    return Weights(causal, terms, pulls, keys, centre, half, damped, np.divide(1.0, summed, out=summed), spread)
+
+
+def _reach(keys: Array, centre: float, half: float) -> Array:
+    reach: Array = keys - centre
+    reach /= half
+    return reach
 
 
 def _exact(queries: Array, keys: Array, geometry: Geometry, causal: bool) -> tuple[Array, Array, Array]:
-    """Return β Q, how much larger centred products are than with uniform attention, and the weights of keys (A3, A7).
+    """Return β Q, how much larger centred products are than with uniform attention, and the pull of keys (A3, A7).
 
     Raises:
         NoTheory: the logits vary so much that attention saturates.
     """
-    common = _common(keys, geometry)
-    apart = max(geometry.mean_square(keys) - common, 1e-12)
+    square, common = float(geometry.mean_square(keys)), _common(keys, geometry)
+    apart = max(square - common, 1e-12)
     variance = queries * apart
     if not variance.max() <= LARGEST:
         raise NoTheory("attention logits are so large that the softmax saturates")
-    typical = max(geometry.mean_square(variance), 1e-9)
+    typical = max(float(geometry.mean_square(variance)), 1e-9)
     # Positions with equal keys count as one: 1 for a pair of them, 0 for a pair that has only the common part.
-    alike = np.expm1(typical * np.minimum((keys - common) / apart, 1.0)) / np.expm1(typical)
-    seen = _pairs(geometry.tokens, causal)
-    met = np.maximum(_prefix(alike, causal) / seen, 1e-9) + 0 * alike
-    fewer = _fewer(met, geometry)
+    alike = keys - common
+    alike *= typical / apart
+    np.expm1(np.minimum(alike, typical, out=alike), out=alike)
+    alike /= np.expm1(typical)
+    # Equal keys compete with each other: exp(−x h), h the share of positions like s.
+    pull = np.exp(-typical * alike[: geometry.alone].mean(axis=-1))
+    met = np.broadcast_to(np.maximum(prefix(alike, causal) / pairs_seen(geometry.tokens, causal), 1e-9), keys.shape)
+    # Of how many different keys i and j see, the smaller number.
+    fewer = np.minimum(*geometry.spread(np.clip(1 / geometry.diagonal(met), 1.0, geometry.tokens)))
     exact = tables(geometry.tokens)
-    grown = np.minimum(read(exact.own, fewer, variance) * fewer, 0.999999 / met)
-    exponent = np.log(np.maximum(grown * (1 - met) / np.maximum(1 - grown * met, 1e-9), 1e-9))
-    damped = np.where((variance > 0) & (met < 0.9999), exponent / apart, queries)
-    spread = np.ones_like(variance)
-    alone = geometry.alone
-    spread[:alone] = read(exact.centred, fewer[:alone], variance[:alone])
-    return damped, spread, _crowd(alike, typical, geometry)
-
-
-def _fewer(met: Array, geometry: Geometry) -> Array:
-    """Return the smaller of how many different keys i and j see."""
-    rows, columns = geometry.sides(met)
-    return np.clip(1 / np.maximum(rows, columns), 1.0, geometry.tokens) + 0 * met
-
-
-def _crowd(alike: Array, variance: float, geometry: Geometry) -> Array:
-    """Return exp(−x (h_s + h_t)), h the share of positions like s: equal keys compete with each other (A3)."""
-    shares = alike.mean(axis=-1)
-    crowd: Array = np.exp(-variance * (shares[geometry.rows][:, :, None] + shares[geometry.columns][:, None, :]))
-    return crowd
+    (grown,) = read([exact.own], fewer, variance)
+    grown *= fewer
+    np.minimum(grown, 0.999999 / met, out=grown)
+    odds = np.maximum(1 - grown * met, 1e-9)
+    np.divide(grown * (1 - met), odds, out=odds)
+    damped = np.log(np.maximum(odds, 1e-9, out=odds), out=odds)
+    damped /= apart
+    np.copyto(damped, queries, where=(variance <= 0) | (met >= 0.9999))
+    spread, alone = np.ones_like(variance), geometry.alone
+    (spread[:alone],) = read([exact.centred], fewer[:alone], variance[:alone])
+    return damped, spread, pull
 
 
 def _common(keys: Array, geometry: Geometry) -> float:
     """Return the covariance of keys that are not equal, or nearly so."""
-    different = geometry.own == 0
-    if geometry.tokens == 1 and geometry.batch == 1:
+    own = geometry.diagonal(keys)
+    count = keys.size - own.size
+    if not count:
         return 0.0
-    middle = (geometry.mean_square(keys) + float(keys[different].mean())) / 2
-    different &= keys < middle
-    return float(keys[different].mean()) if different.any() else 0.0
+    mean = (float(keys.sum()) - float(own.sum())) / count
+    middle = (float(geometry.mean_square(keys)) + mean) / 2
+    below, own_below = keys < middle, own < middle
+    few = int(np.count_nonzero(below)) - int(np.count_nonzero(own_below))
+    if few == count:
+        return mean
+    return float(keys.sum(where=below) - own.sum(where=own_below)) / few if few else 0.0
 
 
 def uniform_weights(shape: tuple[int, ...], *, causal: bool) -> Weights:
     """Return the weights of attention that averages over the positions it may see."""
-    one = np.ones(shape)
-    return Weights(causal, (1.0,), one, one, one, 1 / _prefix(one, causal))
+    one = np.ones((1, 1, 1))
+    seen = np.broadcast_to(1 / pairs_seen(shape[-1], causal), shape)
+    return Weights(causal, (1.0,), (one, one), np.broadcast_to(one, shape), 0.0, 1.0, np.broadcast_to(one, shape), seen)
 
 
-def seen_apart(values: Array, keys: Array, geometry: Geometry, *, causal: bool) -> Array:
+def seen_apart(values: Seen, keys: Seen, geometry: Geometry, *, causal: bool) -> Array:
     """Return √(v_i k_i v_j k_j), v_i and k_i the mean squares of values and keys that i sees, less their own mean.
 
     Products of different positions' values and keys scatter by this (A11).
     """
-    if geometry.rows is None:
-        product = max(float((values[0] - values[1]) * (keys[0] - keys[1])), 0.0)
-        return np.full(3, product)
-    left = np.ones((geometry.alone, geometry.tokens))
-    for entries in (values, keys):
-        alone = entries[: geometry.alone]
-        own = np.diagonal(alone, axis1=-2, axis2=-1)
-        place = np.arange(1.0, geometry.tokens + 1)
-        mean = own.cumsum(axis=-1) / place if causal else np.broadcast_to(own.mean(axis=-1, keepdims=True), own.shape)
-        both = _averaged(_averaged(alone, -1, causal), -2, causal)
-        left = left * np.maximum(mean - np.diagonal(both, axis1=-2, axis2=-1), 0.0)
-    root = np.sqrt(left)
-    product_of: Array = root[geometry.rows][:, :, None] * root[geometry.columns][:, None, :]
-    return product_of
+    left = _left(values, geometry, causal)
+    first, second = geometry.spread(np.sqrt(left * (left if keys is values else _left(keys, geometry, causal))))
+    return first * second
 
 
-@lru_cache(maxsize=8)
-def _pairs(tokens: int, causal: bool) -> Array:
-    """Return how many pairs (s, t) i and j see."""
-    place = np.arange(1.0, tokens + 1) if causal else np.full(tokens, float(tokens))
-    product: Array = np.multiply.outer(place, place)
-    return product
-
-
-def _averaged(entries: Array, axis: int, causal: bool) -> Array:
-    """Average over the positions that each position sees, along one axis."""
-    if not causal:
-        return np.broadcast_to(entries.mean(axis=axis, keepdims=True), entries.shape)
-    return _cumulated(entries, axis) / _places(entries.shape[-1], axis)
-
-
-def _sent_back(entries: Array, axis: int, causal: bool) -> Array:
-    """Return the transpose of :func:`_averaged`."""
-    if not causal:
-        return np.broadcast_to(entries.mean(axis=axis, keepdims=True), entries.shape)
-    shares = entries / _places(entries.shape[-1], axis)
-    later: Array = shares.sum(axis=axis, keepdims=True) - _cumulated(shares, axis) + shares
-    return later
-
-
-def _places(tokens: int, axis: int) -> Array:
-    place = np.arange(1.0, tokens + 1)
-    return place[:, None] if axis == -2 else place
-
-
-@lru_cache(maxsize=256)
-def _exponential(reach: float) -> tuple[float, ...]:
-    """Return the coefficients of a polynomial that is exp within the tolerance between −reach and reach.
-
-    Chebyshev's take two terms fewer than Taylor's; these are kept for a wide range, where the others cancel.
-    """
-    if reach < _NARROW:
-        degree, error = 0, reach
-        while error > _TOLERANCE:
-            degree += 1
-            error *= reach / (2 * degree + 2)
-        near = Chebyshev.interpolate(np.exp, degree, domain=[-reach, reach])
-        return tuple(near.convert(kind=Polynomial).coef.tolist())
-    terms = [1.0]
-    while terms[-1] * reach ** (len(terms) - 1) > _TOLERANCE or len(terms) < reach:
-        terms.append(terms[-1] / len(terms))
-    return tuple(terms)
-
-
-def _series(
-    left: Array | float, factor: Array, right: Array, step: Array, terms: tuple[float, ...], causal: bool
-) -> Array:
-    """Return Σ_k c_k left · factor^k · S(right · step^k), S the sum over the first positions of both tokens.
-
-    Power by power: all of them at once would be many times as much memory.
-    """
-    result = np.zeros_like(factor)
-    for k, coefficient in enumerate(terms):
-        if k:
-            right = right * step
-            left = left * factor
-        # The coefficient goes with what is small in the end, so that no power overflows.
-        result += (coefficient * left) * _prefix(right, causal)
-    return result
-
-
-def _prefix(entries: Array, causal: bool) -> Array:
-    """Sum over the first positions of both tokens; over all of them where there is no mask."""
-    if not causal:
-        return np.asarray(entries.sum(axis=(-2, -1), keepdims=True))
-    # PyTorch's is three times as fast as NumPy's.
-    summed: Array = torch.from_numpy(entries).cumsum(-1).cumsum(-2).numpy()
-    return summed
-
-
-def _cumulated(entries: Array, axis: int) -> Array:
-    summed: Array = torch.from_numpy(np.ascontiguousarray(entries)).cumsum(axis).numpy()
-    return summed
-
-
-def _reversed(entries: Array) -> Array:
-    return np.ascontiguousarray(entries[..., ::-1, ::-1])
+def _left(seen: Seen, geometry: Geometry, causal: bool) -> Array:
+    """Return the mean square of what each position sees, less its own mean."""
+    own = geometry.diagonal(seen.entries)
+    mean = own.cumsum(axis=-1) / np.arange(1.0, own.shape[-1] + 1) if causal else own.mean(axis=-1, keepdims=True)
+    return np.maximum(mean - geometry.diagonal(seen.both), 0.0)

@@ -5,10 +5,11 @@ weight falls on a token with itself, for a position with itself and for two posi
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from normlab.theory.geometry import Geometry
+from normlab.theory.geometry import Geometry, Numbers
 from normlab.theory.kernels import Array
 from normlab.theory.quenched import LARGEST, at, tables
 from normlab.theory.reasons import NoTheory
@@ -34,27 +35,42 @@ class AverageWeights:
 
     def forward(self, entries: Array) -> Array:
         """Return Σ_st W^{ij}_st entries_st."""
-        own, pair, cross = entries
+        own, pair, cross = entries.tolist()
         return np.array([pair + (own - pair) * self.own, pair + (own - pair) * self.pair, cross])
 
     def backward(self, entries: Array) -> Array:
         """Return Σ_ij W^{ij}_st entries_ij; the sum over all pairs of a sequence stays what it was."""
-        own, pair, cross = entries
+        own, pair, cross = entries.T
         others = self.tokens - 1
         back = self.own * own + others * self.pair * pair
-        return np.array([back, (own + others * pair - back) / others if others else 0.0, cross])
+        return _stacked(back, (own + others * pair - back) / others if others else 0 * own, cross)
+
+    def seen(self, entries: Array) -> Array:
+        """Return what :meth:`to_queries` and :meth:`to_keys` read of values or keys."""
+        return entries
 
     def to_queries(self, values: Array, keys: Array) -> Array:
         """Return Σ_st W^{ij}_st V°_st K_st."""
-        spread = (values[0] - values[1]) * (keys[0] - keys[1])
+        spread = float((values[0] - values[1]) * (keys[0] - keys[1]))
         return np.array([spread * self.own_centred, spread * self.pair_centred, 0.0])
 
     def to_keys(self, entries: Array, values: Array) -> Array:
         """Return Σ_ij W^{ij}_st entries_ij V°_st; keys' gradients of a sequence sum to 0."""
         others = self.tokens - 1
-        seen = self.own_centred * entries[0] + others * self.pair_centred * entries[1]
-        own = (values[0] - values[1]) * seen
-        return np.array([own, -own / others if others else 0.0, 0.0])
+        one, pair, _ = entries.T
+        own = float(values[0] - values[1]) * (self.own_centred * one + others * self.pair_centred * pair)
+        return _stacked(own, -own / others if others else 0 * own, 0 * own)
+
+
+def seen_apart(values: Array, keys: Array) -> Array:
+    """Return what products of different positions' values and keys scatter by (A11)."""
+    product = max(float((values[0] - values[1]) * (keys[0] - keys[1])), 0.0)
+    return np.full(3, product)
+
+
+def _stacked(own: Numbers, pair: Numbers, cross: Numbers) -> Array:
+    stacked: Array = np.array((own, pair, cross)).T
+    return stacked
 
 
 def average_weights(queries: Array | None, keys: Array | None, geometry: Geometry, *, causal: bool) -> AverageWeights:
@@ -69,31 +85,38 @@ def average_weights(queries: Array | None, keys: Array | None, geometry: Geometr
         own, pair = float(spread * queries[0]), float(spread * queries[1])
         if not own <= LARGEST:
             raise NoTheory("attention logits are so large that the softmax saturates")
-    return _masked(own, pair, geometry.tokens) if causal else _unmasked(own, pair, geometry.tokens)
+    alone, alone_centred, together, centred = _shares(geometry.tokens, causal)
+    return AverageWeights(
+        tokens=geometry.tokens,
+        own=at(alone, own),
+        pair=at(together, pair),
+        own_centred=at(alone_centred, own),
+        pair_centred=at(centred, pair),
+    )
 
 
-def _masked(own: float, pair: float, tokens: int) -> AverageWeights:
-    alone, alone_centred = (float(row.mean()) for row in _rows(own, tokens))
-    together, centred = (_of_pairs(row) for row in _rows(pair, tokens))
-    return AverageWeights(tokens, alone, together, alone_centred, centred)
+@lru_cache(maxsize=16)
+def _shares(tokens: int, causal: bool) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Tabulate what :class:`AverageWeights` holds, in its order but for pairs last, over the roots of variances."""
+    exact, seen = tables(tokens), np.arange(1, tokens + 1)
+    moments = (exact.own, exact.centred * (1 - 1 / seen) / seen)
+    if not causal:
+        own, centred = (table[:, -1].tolist() for table in moments)
+        return own, centred, own, centred
+    (own, together), (own_centred, centred) = ((_of_positions(table), _of_pairs(table)) for table in moments)
+    return own, own_centred, together, centred
 
 
-def _of_pairs(row: Array) -> float:
+def _of_positions(table: Array) -> list[float]:
+    """Average over positions."""
+    means: list[float] = table.mean(axis=1).tolist()
+    return means
+
+
+def _of_pairs(table: Array) -> list[float]:
     """Average row(a) · a/k over pairs: the later position k looks at what the earlier a sees a/k of the time (A7)."""
-    tokens = len(row)
+    tokens = table.shape[1]
     seen = np.arange(1, tokens + 1)
-    earlier = np.cumsum(row * seen)[:-1] / seen[1:]
-    return 2 * float(earlier.sum()) / max(tokens * (tokens - 1), 1)
-
-
-def _unmasked(own: float, pair: float, tokens: int) -> AverageWeights:
-    (alone, alone_centred), (together, centred) = ((row[-1] for row in _rows(x, tokens)) for x in (own, pair))
-    return AverageWeights(tokens, float(alone), float(together), float(alone_centred), float(centred))
-
-
-def _rows(variance: float, tokens: int) -> list[Array]:
-    """Read the exact moments of a softmax at one variance, for every number of positions."""
-    exact = tables(tokens)
-    own = at(exact.own, variance)
-    seen = np.arange(1, tokens + 1)
-    return [own, at(exact.centred, variance) * (1 - 1 / seen) / seen]
+    earlier = np.cumsum(table * seen, axis=1)[:, :-1] / seen[1:]
+    means: list[float] = (2 * earlier.sum(axis=1) / max(tokens * (tokens - 1), 1)).tolist()
+    return means

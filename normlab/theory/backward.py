@@ -5,13 +5,15 @@ are used transposed on vectors that know nothing of the values.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from normlab.theory.elementwise import added
-from normlab.theory.forward import Forward, Link, Step
+from normlab.theory.copies import replace
+from normlab.theory.elementwise import added, of_first, scaled
+from normlab.theory.forward import Forward, Step
 from normlab.theory.kernels import Array
+from normlab.theory.state import Link
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +28,7 @@ class StepBack:
         inputs: at the input.
         before: at the stream before it.
         roles: entries that sum to E‖∂loss/∂θ‖², by role.
+        memory: what it sends to the encoder's output (C2).
     """
 
     step: Step
@@ -35,6 +38,7 @@ class StepBack:
     inputs: Array
     before: Array
     roles: dict[str, Array]
+    memory: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +53,7 @@ class Gradient:
         to_direct: its covariance with the stream's.
         shared: of the sum that a waiting update belongs to.
         fresh: the share of ``x`` that has joined it since the last norm on the stream.
+        along: what goes along the token, where the head is the embedding and a norm on the stream feeds it (H7).
     """
 
     x: Array
@@ -58,6 +63,7 @@ class Gradient:
     to_direct: Link | None = None
     shared: Array | None = None
     fresh: Array | float = 1.0
+    along: Array | float = 0.0
 
 
 def backward(forward: Forward, gradient: Array) -> Iterator[StepBack]:
@@ -73,10 +79,18 @@ def backward(forward: Forward, gradient: Array) -> Iterator[StepBack]:
         yield back
 
 
-def at_streams(forward: Forward, gradient: Array) -> Gradient:
-    """Return the gradient before the final norm (B1)."""
+def at_streams(forward: Forward, gradient: Array, lost: Array | float = 0.0) -> Gradient:
+    """Return the gradient before the final norm (B1).
+
+    Args:
+        forward: the forward pass.
+        gradient: at what the head sees.
+        lost: what the norm that gives it takes out, as it goes along the token (H7).
+    """
     final = forward.final
-    through = gradient * final.slope
+    if not forward.spec.has_final_norm:
+        return Gradient(gradient, along=lost)
+    through = final.back(gradient - lost)
     if not forward.steps or forward.steps[-1].second is None:
         return Gradient(through)
     return Gradient(gradient, through, Link(gradient * final.second, gradient * final.first))
@@ -91,33 +105,69 @@ def at_embedding(forward: Forward, state: Gradient) -> Array:
 
 
 def step_back(step: Step, state: Gradient, *, parameters: bool = True) -> tuple[Gradient, StepBack]:
-    """Carry a gradient through one sub-layer (B2 to B5), with or without the gradients of its parameters."""
+    """Carry a gradient through one sub-layer (B2 to B5), with or without the gradients of its parameters.
+
+    ``state`` may hold several gradients, one after the other: what is returned of the sub-layer is the first one's.
+    """
     wiring = step.wiring
     a = 0.0 if wiring.skip == "none" else wiring.skip_scale
-    outer = step.outer.slope * (1 - step.outer.lost * state.fresh)
-    total = state.shared if step.waits and state.shared is not None else state.x * outer
+    if step.waits and state.shared is not None:
+        total = state.shared
+    else:
+        total = _less(step.outer.back(state.x - state.along), step.outer.lost, state.fresh)
     update, second = _update(step, state, total, a)
-    at_output = wiring.branch_scale**2 * update * step.dropped
-    branch = at_output * step.output.slope
-    inputs, roles = step.mixer.backward(branch, roles=parameters)
-    at_inner = wiring.input_scale**2 * inputs
-    skipped = state.x if step.waits else a**2 * total
+    at_output = scaled(wiring.branch_scale**2, update)
+    at_output = at_output if isinstance(step.dropped, float) else at_output * step.dropped
+    branch = step.output.back(at_output)
+    inputs, roles, memory = step.mixer.backward(branch, roles=parameters)
+    at_inner = scaled(wiring.input_scale**2, inputs)
+    skipped = state.x if step.waits else scaled(a**2, total)
     fresh = state.fresh if step.waits or not step.wiring.norms_stream else 0.0
     if wiring.skip == "normed":
         at_inner = at_inner + skipped
-        fresh = 1 - (1 - fresh) * _share(skipped, at_inner)
-        before = at_inner * step.inner.slope * (1 - step.inner.lost * fresh)
+        before = _less(step.inner.back(at_inner), step.inner.lost, _newer(fresh, skipped, at_inner))
         fresh = 0.0
     else:
-        before = skipped + at_inner * step.inner.slope
-        fresh = 1 - (1 - fresh) * _share(skipped, before)
+        before = skipped + step.inner.back(at_inner)
+        fresh = _newer(fresh, skipped, before)
+    views: dict[int, Array] = {}
+
+    def first(entries: Array) -> Array:
+        # One array stays one: it is averaged once.
+        if id(entries) not in views:
+            views[id(entries)] = of_first(entries, like=step.mixer.inputs)
+        return views[id(entries)]
+
     if parameters:
-        norms = [step.inner.roles(at_inner), step.output.roles(at_output)]
+        norms = [step.inner.roles(first(at_inner)), step.output.roles(first(at_output))]
         if not step.waits:
-            norms.append(step.outer.roles(state.x))
-        roles = added(roles, _scale(step, update), *norms)
+            norms.append(step.outer.roles(first(state.x)))
+        scale = {} if step.term is None else {"branch_scale": first(update) * step.term}
+        roles = added(roles, scale, *norms)
     state = _into_block_input(step, _before(step, state, before, total, second, fresh))
-    return state, StepBack(step, total, update, branch, _at_input(step, inputs, at_inner, state.x), state.x, roles)
+    at_input = _at_input(step, inputs, at_inner, state.x)
+    return state, StepBack(
+        step=step,
+        total=first(total),
+        update=first(update),
+        branch=first(branch),
+        inputs=first(at_input),
+        before=first(state.x),
+        roles=roles,
+        memory=None if memory is None else first(memory),
+    )
+
+
+def _less(gradient: Array, lost: float, fresh: Array | float) -> Array:
+    """Take out the share ``lost`` of what has joined a gradient since the last norm on the stream (N3)."""
+    return gradient * (1 - lost * fresh) if lost else gradient
+
+
+def _newer(fresh: Array | float, part: Array, whole: Array) -> Array | float:
+    """Return the share of ``whole`` that has joined since that norm, given the share of its part."""
+    if isinstance(fresh, float) and fresh == 1:
+        return 1.0
+    return 1 - (1 - fresh) * np.divide(part, whole, out=np.ones_like(whole), where=whole != 0)
 
 
 def _at_input(step: Step, inputs: Array, at_inner: Array, before: Array) -> Array:
@@ -127,10 +177,6 @@ def _at_input(step: Step, inputs: Array, at_inner: Array, before: Array) -> Arra
     return at_inner if step.wiring.inner_norm else before
 
 
-def _share(part: Array, whole: Array) -> Array:
-    return np.divide(part, whole, out=np.ones_like(whole), where=whole != 0)
-
-
 def _update(step: Step, state: Gradient, total: Array, a: float) -> tuple[Array, Link | None]:
     """Return the gradient at the update, which two streams may share, and its link carried past the sum (B4)."""
     if state.second is None or state.to_second is None:
@@ -138,17 +184,6 @@ def _update(step: Step, state: Gradient, total: Array, a: float) -> tuple[Array,
     kappa = step.wiring.second_stream or 0.0
     link = state.to_second.through(step.outer)
     return total + kappa**2 * state.second + kappa * link.both, Link(a * link.first, a * link.second)
-
-
-def _scale(step: Step, update: Array) -> dict[str, Array]:
-    """Return the entries of a learnable branch scale; where the skip follows it, that has a share (B5)."""
-    wiring = step.wiring
-    if not wiring.learn_branch_scale:
-        return {}
-    term = step.output.value
-    if wiring.interpolate and step.skip is not None and wiring.skip_scale:
-        term = term + step.skip / wiring.skip_scale**2
-    return {"branch_scale": update * term}
 
 
 def _before(

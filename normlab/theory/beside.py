@@ -8,12 +8,13 @@ import pandas as pd
 
 from normlab.data import Random, Text
 from normlab.table import concat
+from normlab.theory.batches import geometry_of
 from normlab.theory.cases import Case, cases
-from normlab.theory.prediction import geometry_of, predicted_rows
+from normlab.theory.prediction import predicted_rows
 from normlab.theory.rows import Row, table_of
 
 #: Changes whenever predictions do, so that kept ones are made anew.
-VERSION = 2
+VERSION = 4
 
 
 def beside(table: pd.DataFrame, source: Text | Random | None = None) -> pd.DataFrame:
@@ -106,6 +107,19 @@ def _without(table: pd.DataFrame) -> list[str]:
     said = []
     for status in dict.fromkeys(lost["status"].astype(str)):
         rows = lost[lost["status"].astype(str) == status]
-        names = ", ".join(dict.fromkeys(str(name) for name in rows["placement"])) if "placement" in rows else ""
-        said.append(f"{names or 'the model'}: theory says {_what(rows)} ({status.removeprefix('no theory: ')}).")
+        said.append(f"{_which(rows, table)}: theory says {_what(rows)} ({status.removeprefix('no theory: ')}).")
     return said
+
+
+def _which(rows: pd.DataFrame, table: pd.DataFrame) -> str:
+    """Which models rows are of: their placements, each with its depths where there are others."""
+    if "placement" not in rows:
+        return "the model"
+    names = []
+    for name in dict.fromkeys(rows["placement"].astype(str)):
+        found, known = (
+            sorted(frame.loc[frame["placement"].astype(str) == name, "depth"].dropna().unique())
+            for frame in (rows, table)
+        )
+        names.append(name if found == known else f"{name} at depth {', '.join(map(str, found))}")
+    return "; ".join(name for name in names if name) or "the model"

@@ -42,8 +42,8 @@ class Case:
             return 0.0
         batch, tokens = int(self.columns["batch"]), int(self.columns["tokens"])
         pairs = batch * (batch + 1) / 2 if self.source is not None else min(batch, 2)
-        depth = sum(self.spec.stacks.values())
-        return pairs * tokens**2 * depth * 2
+        sublayers = sum(depth * len(self.spec.sublayers(stack)) for stack, depth in self.spec.stacks.items())
+        return pairs * tokens**2 * sublayers
 
 
 def cases(table: pd.DataFrame, source: Text | Random | None = None, *, most: float = 6.5e7) -> tuple[Case, ...]:

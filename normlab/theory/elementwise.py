@@ -1,7 +1,12 @@
 """Maps that act on each entry of a covariance by itself: norms and position-wise functions."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
+
+from normlab.theory.copies import replace
 from normlab.theory.kernels import Array
 
 
@@ -11,11 +16,12 @@ class Elementwise:
 
     Attributes:
         value: covariance of the outputs.
-        slope: what the gradient's covariance at the output is multiplied by to give the one at the input.
+        unit: covariance of M(x).
         first: E[∂y/∂x] of the first token of each pair: what a covariance with something independent of the map
             is multiplied by.
         second: the same of the second token.
-        unit: covariance of M(x).
+        slopes: E[∂y/∂x ∂y′/∂x′] of each pair, where that is not the product of both but for ``kept``.
+        kept: what is left of a gradient's square when the directions are gone that change nothing.
         lost: share of a gradient's square that goes with directions of the input that change nothing, where ``slope``
             leaves it out: a norm on the stream costs only what has joined the gradient since the last one (N3).
         gains: learnable entries of γ for each feature: 1, one for all features (1/d), or none (0).
@@ -23,27 +29,80 @@ class Elementwise:
     """
 
     value: Array
-    slope: Array | float
-    first: Array | float
-    second: Array | float
     unit: Array
+    first: Array | float = 1.0
+    second: Array | float = 1.0
+    slopes: Array | None = None
+    kept: float = 1.0
     lost: float = 0.0
     gains: float = 0.0
     shifts: float = 0.0
+
+    @property
+    def slope(self) -> Array | float:
+        """What the gradient's covariance at the output is multiplied by to give the one at the input."""
+        return self.first * (self.second * self.kept) if self.slopes is None else self.slopes
+
+    def back(self, gradient: Array) -> Array:
+        """Return the gradient's covariance at the input, given the one at the output (N2)."""
+        return gradient if isinstance(self.first, float) else gradient * self.slope
+
+    @property
+    def sparing(self) -> "Elementwise":
+        """The same with only those covariances that :meth:`back` and :meth:`roles` read."""
+        if self.value.ndim == 1:
+            return self
+        return replace(self, value=_NONE, unit=self.unit if self.gains else _NONE)
 
     def roles(self, gradient: Array) -> dict[str, Array]:
         """Return entries that sum to E‖∂loss/∂γ‖² and E‖∂loss/∂β‖², given the gradient at the output (N4)."""
         roles = {}
         if self.gains:
-            roles["norm_gain"] = self.gains * gradient * self.unit
+            roles["norm_gain"] = scaled(self.gains, gradient * self.unit)
         if self.shifts:
-            roles["norm_bias"] = self.shifts * gradient
+            roles["norm_bias"] = scaled(self.shifts, gradient)
         return roles
+
+
+_NONE = np.empty(0)
+
+
+class Back(NamedTuple):
+    """What a sub-layer makes of a gradient's covariance at its branch.
+
+    Attributes:
+        inputs: the covariance at z.
+        roles: entries that sum to E‖∂loss/∂W‖², by role.
+        memory: the covariance at what keys and values read, where that is not z.
+    """
+
+    inputs: Array
+    roles: dict[str, Array]
+    memory: Array | None = None
 
 
 def identity(covariance: Array) -> Elementwise:
     """Return the map that changes nothing."""
-    return Elementwise(covariance, 1.0, 1.0, 1.0, covariance)
+    return Elementwise(covariance, covariance)
+
+
+def scaled(factor: float, entries: Array) -> Array:
+    """Return factor · entries; the entries themselves for a factor of 1, which most are."""
+    return entries if factor == 1 else factor * entries
+
+
+def summed(parts: Iterable[Array]) -> Array:
+    """Return the sum of at least one array."""
+    first, *others = parts
+    for other in others:
+        first = first + other
+    return first
+
+
+def of_first(entries: Array, *, like: Array) -> Array:
+    """Return the first of several gradients, or the only one: that has as many axes as a covariance."""
+    one: Array = entries if entries.ndim == like.ndim else entries[0]
+    return one
 
 
 def added(*parts: dict[str, Array]) -> dict[str, Array]:

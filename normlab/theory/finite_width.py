@@ -1,152 +1,182 @@
-"""How much single models of finite width scatter, and how far their geometric mean lies below the root mean square.
+"""How much the gradients of single models of finite width scatter on their way back (S5, S8 and S9)."""
 
-A sum of squares over d features fluctuates by a share of order 1/d, layer after layer; logarithms add up, so that a
-deep product is log-normal (equations S1 to S5 of ``docs/theory.md``).
-"""
-
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from normlab.theory.backward import StepBack
-from normlab.theory.forward import Forward, Step
+from normlab.theory.elementwise import scaled
 from normlab.theory.geometry import Geometry
 from normlab.theory.kernels import Array
-from normlab.theory.mlp import MlpMap
+from normlab.theory.scatter import Log, Spread, through_norm
 
-#: What the hidden layer's own fluctuation adds, times d/d_hidden: half of E φ⁴/(E φ²)² − 1 for a ReLU.
-_HIDDEN = 2.5
+#: Of the trace with itself, of trace and coherent part, and of the coherent part with itself.
+Three: TypeAlias = tuple[float, float, float]
+
+_LEAST = 1e-12
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Of the logarithm of a squared quantity over seeds.
+class Scattering:
+    """Variances of the logarithms of a gradient's trace T and of its coherent part S, Σ_i ‖Σ_i g_i‖² by sequence (S9).
 
     Attributes:
-        variance: of ln G².
-        shift: mean of ln G² less the logarithm of the mean-field value.
+        variances: of ln T, of ln T with ln S, of ln S.
+        weights: how ln T and ln S depend on the logarithm of the stream's mean square, by norms passed since.
+        apart: mean of ln T² less the mean-field value's logarithm, but for half the variance.
     """
 
-    variance: float = 0.0
-    shift: float = 0.0
-
-    def __add__(self, other: "Spread") -> "Spread":
-        return Spread(self.variance + other.variance, self.shift + other.shift)
+    variances: Three
+    weights: tuple[float, float] = (0.0, 0.0)
+    apart: float = 0.0
 
     @property
-    def sd_log(self) -> float:
-        """Standard deviation of ln G."""
-        return float(np.sqrt(max(self.variance, 0.0))) / 2
+    def spread(self) -> Spread:
+        """The spread of the trace."""
+        return Spread(self.variances[0], self.apart - self.variances[0] / 2)
 
-    def geometric(self, square: float) -> float:
-        """Return the geometric mean over seeds of G, given the mean-field value of G²."""
-        return float(np.sqrt(max(square, 0.0)) * np.exp(self.shift / 2))
+    def normed(self, log: Log, gradient: Array, geometry: Geometry) -> "Scattering":
+        """Return it before a norm that everything passes (S4)."""
+        found = through_norm(log, gradient, geometry)
+        both = found.variance
+        variances = (self.variances[0] + both, self.variances[1] + both, self.variances[2] + both)
+        return Scattering(variances, (1.0, 1.0), self.apart + found.shift + both / 2)
+
+    def before(self, back: StepBack, stream: float, arrived: Array, width: int, geometry: Geometry) -> "Scattering":
+        """Return it before a sub-layer: random matrices, and the inner norm (S5, S9).
+
+        Args:
+            back: the gradients around it.
+            stream: variance of the logarithm of the mean square of the stream that it reads.
+            arrived: the gradient that comes back to it, which what waits for the next sum passes as it is.
+            width: d.
+            geometry: the pairs.
+        """
+        step = back.step
+        normed = step.wiring.skip == "normed"
+        branch, direct = back.before, None
+        if step.waits:
+            direct, branch = arrived, branch - arrived
+        elif step.skip is not None:
+            direct = scaled(step.wiring.skip_scale**2, back.total)
+            direct = step.inner.back(direct) if normed else direct
+            branch = branch - direct
+        trace, joint = _sums(back.before, geometry)
+        own, shared = _sums(branch, geometry)
+        after = self._mixed(back, (trace, joint), (own, shared), geometry)
+        new = _fresh(direct, branch, step.mixer.excess, geometry)
+        tt, ts, ss = after.variances
+        variances = (
+            tt + new[0] / (width * trace**2),
+            ts + new[1] / (width * trace * joint),
+            ss + new[2] / (width * joint**2),
+        )
+        after = replace(after, variances=variances, weights=after._carried(back, geometry))
+        if normed:
+            return after.normed(step.log_before, back.before, geometry)
+        if not step.wiring.inner_norm:
+            return after
+        apart = self.apart + float(geometry.shared(step.singles_before, branch)) / trace
+        return replace(after._weighed((own / trace, shared / joint), stream), apart=apart)
+
+    def _mixed(
+        self, back: StepBack, whole: tuple[float, float], branch: tuple[float, float], geometry: Geometry
+    ) -> "Scattering":
+        """Attention sends back what a sequence's tokens have in common; an MLP makes of a token's own some of that."""
+        trace, joint = whole
+        if back.step.where.sublayer != "mlp":
+            return self._through(min(max(branch[0] / trace, 0.0), 1.0), 0.0)
+        own, shared = _sums(back.total, geometry)
+        pairs = shared - own
+        kept = (branch[1] - branch[0]) / pairs if abs(pairs) > 1e-6 * own else 0.0
+        return self._through(0.0, min(max((branch[0] - kept * own) / joint, 0.0), 1.0))
+
+    def _through(self, to_trace: float, to_joint: float) -> "Scattering":
+        """Return it where a share of T comes from S, and a share of S from T."""
+        (one, two), (three, four) = (1 - to_trace, to_trace), (to_joint, 1 - to_joint)
+        tt, ts, ss = self.variances
+        variances = (
+            one * one * tt + 2 * one * two * ts + two * two * ss,
+            one * three * tt + (one * four + two * three) * ts + two * four * ss,
+            three * three * tt + 2 * three * four * ts + four * four * ss,
+        )
+        first, second = self.weights
+        weights = (one * first + two * second, three * first + four * second)
+        return replace(self, variances=variances, weights=weights)
+
+    def _carried(self, back: StepBack, geometry: Geometry) -> tuple[float, float]:
+        """A sum's mean square follows that of its skip by the skip's share."""
+        step = back.step
+        if step.waits:
+            return self.weights
+        if step.skip is None or step.wiring.skip == "normed":
+            return 0.0, 0.0
+        kept = float(geometry.mean_square(step.skip) / max(geometry.mean_square(step.total), _LEAST))
+        return kept * self.weights[0], kept * self.weights[1]
+
+    def _weighed(self, shares: tuple[float, float], stream: float) -> "Scattering":
+        """An inner norm divides the branch's share of a gradient by the stream's mean square, which others did too."""
+        (one, two), (a, b), (tt, ts, ss) = self.weights, shares, self.variances
+        variances = (
+            tt + stream * (2 * one * a + a * a),
+            ts + stream * (one * b + two * a + a * b),
+            ss + stream * (2 * two * b + b * b),
+        )
+        return replace(self, variances=variances, weights=(one + a, two + b))
 
 
-@dataclass(frozen=True, eq=False)
-class Scatter:
-    """Covariances of ln |x_i|² and ln |x_j|² over seeds.
-
-    Attributes:
-        totals: of the sum of each sub-layer.
-        streams: of the stream after each; 0 where a norm has just set it.
-        start: of the stream at layer 0.
-    """
-
-    totals: tuple[Array, ...]
-    streams: tuple[Array, ...]
-    start: Array
+def at_head(gradient: Array, width: int, geometry: Geometry) -> Scattering:
+    """Return what the head's matrix scatters (S7)."""
+    trace, joint = _sums(gradient, geometry)
+    tt, ts, ss = (2 * found / width for found in _products(gradient, gradient, geometry))
+    return Scattering((tt / trace**2, ts / (trace * joint), ss / joint**2))
 
 
-def scatter(forward: Forward) -> Scatter:
-    """Carry the covariance of logarithms of tokens' mean squares through the model (S1, S2)."""
-    geometry, spec = forward.geometry, forward.spec
-    start = _relative(2 * forward.embed.value**2 / spec.width, forward.embed.value, geometry)
-    log = 0 * start if spec.has_embed_norm else start
-    start, totals, streams = log, [], []
-    for step in forward.steps:
-        if not step.waits:
-            log = _carried(step, log, geometry) + _fresh(step, spec.width, geometry)
-        totals.append(log)
-        if step.wiring.norms_stream and not step.waits:
-            log = 0 * log
-        streams.append(log)
-    return Scatter(tuple(totals), tuple(streams), start)
+def _sums(entries: Array, geometry: Geometry) -> tuple[float, float]:
+    """Return T and S, which is not quite 0 where tokens' gradients cancel."""
+    trace = max(float(geometry.trace(entries)), 1e-300)
+    return trace, max(float(geometry.within_sequences(entries)), 1e-3 * trace)
 
 
-def _carried(step: Step, log: Array, geometry: Geometry) -> Array:
-    if not (step.wiring.inner_norm or step.wiring.output_norm) or step.skip is None:
-        return log if step.skip is not None else 0 * log
-    if step.wiring.skip == "normed":
-        return 0 * log
-    kept, total = geometry.sides(step.skip), geometry.sides(step.total)
-    shares: Array = (kept[0] / total[0]) * (kept[1] / total[1])
-    return log * np.minimum(shares, 1.0)
+def _fresh(direct: Array | None, branch: Array, excess: float, geometry: Geometry) -> Three:
+    """Return d times the covariances of T and S that a sub-layer's matrices add (S5)."""
+    tt, ts, ss = (2 * (1 + excess) * found for found in _products(branch, branch, geometry))
+    if direct is None:
+        return tt, ts, ss
+    more = _products(direct, branch, geometry)
+    return tt + 4 * more[0], ts + 4 * more[1], ss + 4 * more[2]
 
 
-def _fresh(step: Step, width: int, geometry: Geometry) -> Array:
-    """Cov(|x + u|²_i, |x + u|²_j) of a new update u (S1)."""
-    skip = 0.0 if step.skip is None else step.skip
-    covariance = (4 * skip * step.update + 2 * (1 + _excess(step, width)) * step.update**2) / width
-    return _relative(covariance, step.total, geometry)
+def _products(one: Array, other: Array, geometry: Geometry) -> Three:
+    """Return Σ_ij of products, and of products of sums over one sequence, and over both."""
+    own = float(geometry.total(one * other))
+    if geometry.rows is None:
+        tokens, others = geometry.tokens, geometry.batch - 1
+        inside = (one[0] + (tokens - 1) * one[1]) * (other[0] + (tokens - 1) * other[1])
+        rows = geometry.count * float(inside + others * tokens**2 * one[2] * other[2])
+        return own, rows, tokens * rows
+    weight = geometry.weight[:, 0, 0]
+    rows = (one.sum(axis=-1) * other.sum(axis=-1) + one.sum(axis=-2) * other.sum(axis=-2)).sum(axis=-1) / 2
+    both = one.sum(axis=(-2, -1)) * other.sum(axis=(-2, -1))
+    return own, float(weight @ rows), float(weight @ both)
 
 
-def _excess(step: Step, width: int) -> float:
-    mixer = step.mixer
-    if isinstance(mixer, MlpMap):
-        return _HIDDEN * width / mixer.gains.fan_in("down")
-    return width / mixer.gains.fan_in("o")
-
-
-def _relative(covariance: Array, total: Array, geometry: Geometry) -> Array:
-    rows, columns = geometry.sides(total)
-    return covariance / np.maximum(rows * columns, 1e-300)
-
-
-def of_mean_square(log: Array, covariance: Array, geometry: Geometry) -> Spread:
-    """Return the spread of a stream's mean square (S3)."""
-    variance = _together(log, covariance, geometry)
-    return Spread(variance, -variance / 2)
-
-
-def of_head(gradient: Array, width: int, geometry: Geometry) -> Spread:
-    """Return the spread of the gradient that the head's matrix sends back (S7)."""
-    trace = max(geometry.trace(gradient), 1e-300)
-    variance = 2 * geometry.total(gradient**2) / (width * trace**2)
-    return Spread(variance, -variance / 2)
-
-
-def through_norm(log: Array, gradient: Array, geometry: Geometry) -> Spread:
-    """Return what a norm's 1/|x_i|² adds to a gradient's spread (S4)."""
-    apart = geometry.trace(log * gradient) / max(geometry.trace(gradient), 1e-300)
-    together = _together(log, gradient, geometry)
-    return Spread(together, apart - together / 2)
-
-
-def through_branch(back: StepBack, width: int, log: Array, geometry: Geometry) -> Spread:
-    """Return what one sub-layer adds to a gradient's spread: its random matrices, and its inner norm (S5).
+def gathered(parts: Sequence[tuple[Array, Spread]], width: int, geometry: Geometry) -> Scattering:
+    """Return what the cross-attention of several layers sends to one encoder (S8).
 
     Args:
-        back: the gradients around it.
+        parts: each layer's share of the gradient's covariance and the spread that it had there, from the last layer to
+            the first: a layer shares all that its spread had gathered above with those below.
         width: d.
-        log: covariance of the logarithms of what the inner norm reads.
-        geometry: the pairs.
+        geometry: the encoder's pairs.
     """
-    step = back.step
-    normed = step.wiring.skip == "normed"
-    direct = back.total * (step.wiring.skip_scale**2 if step.skip is not None else 0.0)
-    direct = direct * step.inner.slope if normed else direct
-    branch = back.before - direct
-    trace = max(geometry.trace(back.before), 1e-300)
-    square = 4 * geometry.total(direct * branch) + 2 * (1 + _excess(step, width)) * geometry.total(branch**2)
-    matrices = Spread(square / width / trace**2, -square / width / trace**2 / 2)
-    if normed:
-        return matrices + through_norm(log, back.before, geometry)
-    apart = geometry.trace(log * branch) / trace if step.wiring.inner_norm else 0.0
-    return matrices + Spread(0.0, apart)
-
-
-def _together(log: Array, weights: Array, geometry: Geometry) -> float:
-    """Average over all pairs of tokens, weighted by their shares of the trace."""
-    rows, columns = geometry.sides(weights)
-    return geometry.total(log * rows * columns) / max(geometry.trace(weights), 1e-300) ** 2
+    traces = np.array([geometry.trace(part) for part, _ in parts])
+    shares = traces / max(float(traces.sum()), 1e-300)
+    variances = np.array([spread.variance for _, spread in parts])
+    matrices = [2 * geometry.total(part**2) / (width * max(geometry.trace(part), 1e-300) ** 2) for part, _ in parts]
+    common = np.minimum.outer(variances, variances) + np.diag(matrices)
+    variance = float(shares @ common @ shares)
+    grown = float(shares @ (np.array([spread.shift for _, spread in parts]) + variances / 2))
+    return Scattering((variance, variance, variance), apart=grown)

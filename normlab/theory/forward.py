@@ -1,48 +1,33 @@
-"""The stream's covariance from the embedding to the head (equations F1 to F5 of ``docs/theory.md``).
+"""The stream's covariance from the embedding to the head (equations F1 to F6 of ``docs/theory.md``).
 
 The walk reads the same :class:`~normlab.placements.Wiring` as a block, so it knows no placement by name.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from normlab.norms import NORMS
 from normlab.placements import Wiring
 from normlab.spec import ModelSpec
-from normlab.theory.elementwise import Elementwise, identity
+from normlab.theory.copies import replace
+from normlab.theory.elementwise import Elementwise, identity, scaled
 from normlab.theory.geometry import Geometry
 from normlab.theory.kernels import Array
 from normlab.theory.matrices import gains
 from normlab.theory.mixing import AttentionMap, attention_map
 from normlab.theory.mlp import MlpMap, mlp_map
-from normlab.theory.norms import Norms
+from normlab.theory.norms import Norms, Reads
 from normlab.theory.reasons import NoTheory
+from normlab.theory.scatter import Log, Spread, after_sum, of_mean_square, of_start
 from normlab.theory.start import embedded
+from normlab.theory.state import Held, State, begin, joined, skipped
 from normlab.where import StackName, Where
 
 #: A mean square beyond which numbers of a float32 model overflow.
 _OVERFLOW = 1e30
 #: A mean square below which tokens are the same.
 _SMALL = 1e-30
-
-
-@dataclass(frozen=True, eq=False)
-class Link:
-    """The covariance of two streams a and b: for each pair E⟨a_i, b_j⟩ and E⟨b_i, a_j⟩."""
-
-    first: Array
-    second: Array
-
-    @property
-    def both(self) -> Array:
-        """Their sum, which is what ⟨a + b, a + b⟩ has besides the two streams' own covariances."""
-        return self.first + self.second
-
-    def through(self, map_: Elementwise, factor: float = 1.0) -> "Link":
-        """Return the covariance of factor · M(a) and b."""
-        return Link(self.first * map_.first * factor, self.second * map_.second * factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +40,16 @@ class Step:
         inner: the norm before F.
         mixer: F.
         output: the norm after F.
-        update: covariance of what is added; with parallel attention, of both updates together at the MLP.
-        skip: covariance of what it is added to; ``None`` where there is no residual sum.
-        total: covariance of the sum.
-        outer: the norm on the sum; its value is the stream.
+        outer: the norm on the sum.
         waits: whether its update waits for the next sub-layer's sum (parallel attention).
-        second: covariance of the second stream after the sub-layer.
         dropped: what dropout multiplies an update's covariance by: a token's own by 1/(1 − p).
+        term: covariance of what a learnable branch scale multiplies (B5).
+        means: averages (:meth:`Geometry.means`) of covariances around it, by name.
+        log_before: covariance of the logarithms of what the inner norm reads (S2), where the skip passes it too.
+        singles_before: its entries of tokens with themselves, where the skip does not.
+        log: covariance of the logarithms of the sum, where it is normed.
+        of_stream: spread of the stream's mean square.
+        of_total: spread of the sum's.
     """
 
     where: Where
@@ -69,13 +57,16 @@ class Step:
     inner: Elementwise
     mixer: AttentionMap | MlpMap
     output: Elementwise
-    update: Array
-    skip: Array | None
-    total: Array
     outer: Elementwise
-    waits: bool = False
-    second: Array | None = None
-    dropped: Array | float = 1.0
+    waits: bool
+    dropped: Array | float
+    term: Array | None
+    means: Mapping[str, Array]
+    log_before: Log
+    singles_before: Log
+    log: Log
+    of_stream: Spread
+    of_total: Spread
 
     @property
     def starts_block(self) -> bool:
@@ -83,9 +74,34 @@ class Step:
         return (self.where.index - 1) % self.where.sublayers == 0
 
     @property
+    def seen(self) -> Array:
+        """Covariance of what the sub-layer mixes: of keys and values that are not made of z, what they are made of."""
+        return self.mixer.inputs if isinstance(self.mixer, MlpMap) else self.mixer.read("k")
+
+    @property
     def stream(self) -> Array:
-        """Covariance of the stream after the sub-layer."""
-        return self.outer.value
+        """Averages of the covariance of the stream after the sub-layer."""
+        return self.means["stream"]
+
+    @property
+    def update(self) -> Array:
+        """The same of what is added; with parallel attention, of both updates together at the MLP."""
+        return self.means["update"]
+
+    @property
+    def total(self) -> Array:
+        """The same of the sum."""
+        return self.means["total"]
+
+    @property
+    def skip(self) -> Array | None:
+        """The same of what the update is added to; ``None`` where there is no residual sum."""
+        return self.means.get("skip")
+
+    @property
+    def second(self) -> Array | None:
+        """The same of the second stream after the sub-layer."""
+        return self.means.get("second")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +116,13 @@ class Forward:
         steps: the sub-layers, in order.
         final: the norm after the last block, or the sum of both streams.
         out: covariance of what the head sees.
+        last: covariance of the stream after the last block.
+        of_embed: spread of the mean square of the stream at layer 0.
+        log: covariance of the logarithms of the last stream (S2).
         broken: where the walk ended early, and why.
         rough: relative variance of ⟨x_i, x_j⟩ of different tokens after the last block (S6).
+        source: the encoder's pass, whose output a decoder's cross-attention reads (C1).
+        held: how much of the embedding ``out`` holds (H5).
     """
 
     spec: ModelSpec
@@ -111,58 +132,80 @@ class Forward:
     steps: tuple[Step, ...]
     final: Elementwise
     out: Array
+    last: Array
+    of_embed: Spread = Spread()
+    log: Log = 0.0
     broken: str = ""
     rough: float = 0.0
+    source: "Forward | None" = None
+    held: Held = Held()
 
-
-@dataclass(frozen=True, eq=False)
-class _State:
-    """What one sub-layer hands to the next."""
-
-    x: Array
-    block_input: Array
-    to_block_input: Link
-    second: Array | None = None
-    to_second: Link | None = None
-    waiting: Array | None = None
-    rough: float = 0.0
+    @property
+    def stacks(self) -> tuple["Forward", ...]:
+        """The passes of all stacks, in the order in which they run."""
+        return (self,) if self.source is None else (self.source, self)
 
 
 def forward(spec: ModelSpec, geometry: Geometry, *, finite: bool = True) -> Forward:
-    """Walk through the model.
+    """Walk through the model: through its encoder first, where it has one and a decoder too.
 
     Args:
         spec: the model.
         geometry: the pairs of tokens.
         finite: whether directions that norms take out of a gradient count, a share of order 1/d each.
 
+    Returns:
+        The last stack's pass; :attr:`Forward.source` is its encoder's.
+
     Raises:
         NoTheory: a part of the model has no mean-field closure; what was reached before counts for nothing, except
             where the numbers themselves leave its range (:attr:`Forward.broken`).
     """
-    stack, norms = _only_stack(spec), Norms(spec, finite)
-    covariance = embedded(spec, stack, geometry)
-    embed = norms.around()(covariance, geometry) if spec.has_embed_norm else identity(covariance)
-    state = replace(_begin(spec, stack, embed.value), rough=finite / spec.width)
+    norms = Norms(spec, finite)
+    *before, last = spec.stacks
+    source = None
+    for stack in before:
+        source = _walk(norms, stack, geometry.source or geometry, None)
+    return _walk(norms, last, geometry, source)
+
+
+def _walk(norms: Norms, stack: StackName, geometry: Geometry, source: Forward | None) -> Forward:
+    spec = norms.spec
+    covariance, level = embedded(spec, stack, geometry)
+    embed, held = identity(covariance), Held()
+    if spec.has_embed_norm:
+        embed = norms.around()(covariance, geometry, mean=level)
+        held = held.normed(embed)
+    kappa = spec.wiring(spec.first(stack)).second_stream
+    start: Log = of_start(embed.value, spec.width, geometry) if norms.finite and not spec.has_embed_norm else 0.0
+    state = begin(embed.value, level, held, kappa, norms.finite / spec.width, start)
+    of_embed = of_mean_square(start, embed.value, geometry)
     steps: list[Step] = []
-    broken = ""
-    for where in _addresses(spec, stack):
+    broken = "" if source is None else source.broken
+    for where in () if broken else _addresses(spec, stack):
         try:
-            state, step = _step(norms, where, state, geometry)
+            state, step = _step(norms, where, state, geometry, source)
         except NoTheory as reason:
             broken = str(reason)
             break
         steps.append(step)
-    final, out = _end(norms, state, geometry)
-    return Forward(spec, geometry, stack, embed, tuple(steps), final, out, broken, state.rough)
-
-
-def _only_stack(spec: ModelSpec) -> StackName:
-    if spec.kind == "encoder-decoder":
-        raise NoTheory("cross-attention")
-    if spec.position == "sinusoidal" and "shift-invariant" in NORMS[spec.norm].properties:
-        raise NoTheory("sinusoidal positions have a mean over features, which this norm subtracts")
-    return next(iter(spec.stacks))
+    final, out, held = _end(norms, state, geometry)
+    return Forward(
+        spec=spec,
+        geometry=geometry,
+        stack=stack,
+        embed=embed,
+        steps=tuple(steps),
+        final=final,
+        out=out,
+        last=state.x,
+        of_embed=of_embed,
+        log=state.log,
+        broken=broken,
+        rough=state.rough,
+        source=source,
+        held=held,
+    )
 
 
 def _addresses(spec: ModelSpec, stack: StackName) -> Iterator[Where]:
@@ -171,40 +214,75 @@ def _addresses(spec: ModelSpec, stack: StackName) -> Iterator[Where]:
             yield spec.where(stack, layer, sublayer)
 
 
-def _begin(spec: ModelSpec, stack: StackName, x: Array) -> _State:
-    kappa = spec.wiring(spec.first(stack)).second_stream
-    state = _State(x, x, Link(x, x))
-    return state if kappa is None else replace(state, second=kappa**2 * x, to_second=Link(kappa * x, kappa * x))
-
-
-def _step(norms: Norms, where: Where, state: _State, geometry: Geometry) -> tuple[_State, Step]:
+def _step(norms: Norms, where: Where, state: State, geometry: Geometry, encoder: Forward | None) -> tuple[State, Step]:
     """One sub-layer of the unified block (F1)."""
     spec = norms.spec
     wiring = spec.wiring(where)
-    first = where.sublayer == spec.sublayers(where.stack)[0]
-    if first:
-        state = replace(state, block_input=state.x, to_block_input=Link(state.x, state.x))
-    source = state.block_input if spec.parallel else state.x
+    if where.sublayer == spec.sublayers(where.stack)[0]:
+        state = state.entered
+    source, held = (state.block_input, state.block_held) if spec.parallel else (state.x, state.held)
     inner = identity(source)
     if wiring.inner_norm:
-        inner = norms.around()(source, geometry, on="stream" if wiring.skip == "normed" else "entry")
-    mixer = _mixer(norms, where, wiring, wiring.input_scale**2 * inner.value, geometry, state.rough)
-    output = identity(mixer.value)
+        reads: Reads = "stream" if wiring.skip == "normed" else "entry"
+        inner = norms.around()(source, geometry, mean=held.tilt**2 * state.level, on=reads)
+    inputs = scaled(wiring.input_scale**2, inner.value)
+    mixer = _mixer(norms, where, wiring, inputs, geometry, state.rough, encoder)
+    branch = mixer.value
+    output = identity(branch)
     if wiring.output_norm:
-        output = norms.around(initial_gain=wiring.output_gain)(mixer.value, geometry, on="fresh")
+        output = norms.around(initial_gain=wiring.output_gain)(branch, geometry, on="fresh")
     dropped = 1 + geometry.own * (spec.dropout / (1 - spec.dropout)) if spec.dropout else 1.0
-    update = wiring.branch_scale**2 * output.value * dropped
+    update = scaled(wiring.branch_scale**2, output.value)
+    update = update * dropped if spec.dropout else update
     waits = spec.parallel and where.sublayer == "attn"
-    skip = _skip(wiring, inner, source, state)
+    skip, held = skipped(wiring, inner, source, state)
     if state.waiting is not None:
         update = update + state.waiting
     total = update if waits or skip is None else skip + update
     _check(total)
-    outer = norms.around()(total, geometry, on="stream") if wiring.norms_stream and not waits else identity(total)
-    after = replace(state, waiting=update) if waits else _joined(state, wiring, inner, outer, update)
+    outer = identity(total)
+    if wiring.norms_stream and not waits:
+        outer = norms.around()(total, geometry, mean=held.tilt**2 * state.level, on="stream")
+    after = replace(state, waiting=update) if waits else joined(state, wiring, inner, outer, update, held)
+    levels = {"stream": outer.value, "second": after.second, "skip": skip, "update": update, "total": total}
+    levels |= {"inputs": inputs, "branch": branch}
+    means = geometry.all_means(levels)
+    log: Log = 0.0
     if norms.finite and not waits:
-        after = replace(after, rough=_rougher(state.rough, skip, update, mixer, geometry))
-    return after, Step(where, wiring, inner, mixer, output, update, skip, total, outer, waits, after.second, dropped)
+        log = after_sum(state.log, wiring, skip, update, total, mixer.excess, spec.width, geometry)
+        rough = _rougher(state.rough, means.get("skip"), means["update"], mixer, geometry)
+        after = replace(after, rough=rough, log=0.0 if wiring.norms_stream else log)
+    step = Step(
+        where=where,
+        wiring=wiring,
+        inner=inner.sparing,
+        mixer=mixer,
+        output=output.sparing,
+        outer=outer.sparing,
+        waits=waits,
+        dropped=dropped,
+        term=_term(wiring, output, skip),
+        means=means,
+        log_before=state.log if wiring.skip == "normed" else 0.0,
+        singles_before=_singles(state.log, geometry) if wiring.inner_norm and wiring.skip != "normed" else 0.0,
+        log=log if wiring.norms_stream else 0.0,
+        of_stream=of_mean_square(after.log, outer.value, geometry),
+        of_total=of_mean_square(log, total, geometry) if wiring.norms_stream else Spread(),
+    )
+    return after, step
+
+
+def _singles(log: Log, geometry: Geometry) -> Log:
+    return log if isinstance(log, float) else geometry.singles(log)
+
+
+def _term(wiring: Wiring, output: Elementwise, skip: Array | None) -> Array | None:
+    """Return what a learnable branch scale multiplies; where the skip follows it, that has a share (B5)."""
+    if not wiring.learn_branch_scale:
+        return None
+    if wiring.interpolate and skip is not None and wiring.skip_scale:
+        return output.value + skip / wiring.skip_scale**2
+    return output.value
 
 
 def _rougher(
@@ -212,7 +290,7 @@ def _rougher(
 ) -> float:
     """Return the relative variance of ⟨x_i, x_j⟩ of different tokens after the sum (S6)."""
     width = mixer.gains.width
-    kept, fresh = (0.0 if one is None else max(geometry.apart(one), 0.0) for one in (skip, update))
+    kept, fresh = (0.0 if one is None else max(float(geometry.apart(one)), 0.0) for one in (skip, update))
     total = kept + fresh
     if total < _SMALL:
         return rough
@@ -222,58 +300,37 @@ def _rougher(
 
 
 def _mixer(
-    norms: Norms, where: Where, wiring: Wiring, inputs: Array, geometry: Geometry, rough: float
+    norms: Norms,
+    where: Where,
+    wiring: Wiring,
+    inputs: Array,
+    geometry: Geometry,
+    rough: float,
+    encoder: Forward | None,
 ) -> AttentionMap | MlpMap:
-    matrices = gains(norms.spec, where)
+    shapes = norms.once(where.sublayer, lambda: norms.spec.matrices(where.sublayer))
+    matrices = gains(norms.spec, where, shapes)
     if where.sublayer == "mlp":
         return mlp_map(norms, wiring, matrices, inputs, geometry)
+    if where.sublayer == "cross" and encoder is not None:
+        memory, rough = encoder.out, encoder.rough
+        return attention_map(norms, where, wiring, matrices, inputs, geometry, rough, memory=memory)
     return attention_map(norms, where, wiring, matrices, inputs, geometry, rough)
 
 
-def _skip(wiring: Wiring, inner: Elementwise, x: Array, state: _State) -> Array | None:
-    a = wiring.skip_scale**2
-    match wiring.skip:
-        case "none":
-            return None
-        case "normed":
-            return a * inner.value
-        case "stream+block_input":
-            return a * (x + state.block_input + state.to_block_input.both)
-    return a * x
-
-
-def _joined(state: _State, wiring: Wiring, inner: Elementwise, outer: Elementwise, update: Array) -> _State:
-    """Return the state after the sum (F2 to F4): a fresh matrix makes the update independent of everything before."""
-    a = 0.0 if wiring.skip == "none" else wiring.skip_scale
-    link = state.to_block_input
-    if wiring.skip == "normed":
-        link = link.through(inner)
-    if wiring.skip == "stream+block_input":
-        link = Link(link.first + state.block_input, link.second + state.block_input)
-    link = link.through(outer, a)
-    kappa = wiring.second_stream
-    if state.second is None or state.to_second is None or kappa is None:
-        return replace(state, x=outer.value, to_block_input=link, waiting=None)
-    shared = Link(a * state.to_second.first + kappa * update, a * state.to_second.second + kappa * update)
-    return replace(
-        state,
-        x=outer.value,
-        to_block_input=link,
-        waiting=None,
-        second=state.second + kappa**2 * update,
-        to_second=shared.through(outer),
-    )
-
-
-def _end(norms: Norms, state: _State, geometry: Geometry) -> tuple[Elementwise, Array]:
+def _end(norms: Norms, state: State, geometry: Geometry) -> tuple[Elementwise, Array, Held]:
     spec = norms.spec
-    last = state.x if state.second is None else state.second
-    final = norms.around()(last, geometry) if spec.has_final_norm else identity(last)
+    last, held = (state.x, state.held) if state.second is None else (state.second, state.second_held)
+    final, kept = identity(last), held
+    if spec.has_final_norm:
+        final = norms.around()(last, geometry, mean=held.tilt**2 * state.level)
+        kept = held.normed(final)
     if state.second is None or state.to_second is None:
-        return final, final.value
+        return final, final.value, kept
     # E⟨x_i, N(y)_j⟩: the norm stands on the second stream.
-    link = state.to_second.first * final.second + state.to_second.second * final.first
-    return final, state.x + final.value + link
+    mean = held.tilt * state.held.tilt * state.level if spec.has_final_norm else 0.0
+    first, second = state.to_second.first - mean, state.to_second.second - mean
+    return final, state.x + final.value + first * final.second + second * final.first, state.held + kept
 
 
 def _check(covariance: Array) -> None:

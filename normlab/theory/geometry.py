@@ -8,8 +8,10 @@ gradient. Everything but attention acts on each entry by itself, so that one cod
 * :func:`averages`: three numbers, for a token with itself, with another of its sequence, and of another sequence.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Int
@@ -17,6 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from normlab.theory.kernels import Array
+
+#: A float, or an array of them where covariances have axes before the last.
+Numbers: TypeAlias = Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +40,8 @@ class Geometry:
         equal_inputs: how often both tokens are equal, 0 to 1.
         equal_targets: how often both tokens have the same target, 0 to 1.
         equal_positions: how often both stand at the same position.
+        foretold: how often the second token's target is the first token, and the first's the second.
+        source: the pairs of an encoder's tokens, where these are those of the decoder that reads it.
     """
 
     batch: int
@@ -47,6 +54,8 @@ class Geometry:
     equal_inputs: Array
     equal_targets: Array
     equal_positions: Array
+    foretold: tuple[Array, Array]
+    source: "Geometry | None" = None
 
     @property
     def count(self) -> int:
@@ -57,53 +66,122 @@ class Geometry:
         """Return the variances of the first and of the second token of each pair."""
         if self.rows is None or self.columns is None:
             return covariance[:1], covariance[:1]
-        diagonal = np.diagonal(covariance, axis1=-2, axis2=-1)
-        return diagonal[self.rows][:, :, None], diagonal[self.columns][:, None, :]
+        return self.spread(self.diagonal(covariance))
 
-    def total(self, entries: Array) -> float:
-        """Return the sum over all ordered pairs of the batch's tokens, each token with itself included."""
-        if self.rows is None:
-            return float(self.weight @ entries)
-        blocks = np.broadcast_to(entries, self.own.shape).sum(axis=(-2, -1))
-        return float(self.weight[:, 0, 0] @ blocks)
+    def diagonal(self, covariance: Array) -> Array:
+        """Return the variances of each sequence's tokens."""
+        return np.diagonal(covariance[..., : self.alone, :, :], axis1=-2, axis2=-1)
 
-    def within_sequences(self, entries: Array) -> float:
-        """Return the sum over all ordered pairs of tokens of one sequence."""
-        if self.rows is None:
-            return float((self.weight * self.within) @ entries)
-        return float(self.weight[0, 0, 0] * entries[: self.alone].sum())
+    def spread(self, variances: Array) -> tuple[Array, Array]:
+        """Return numbers of each sequence's tokens for the first and for the second token of each pair."""
+        if len(variances) == len(self.own):
+            return variances[:, :, None], variances[:, None, :]
+        return variances[self.rows][:, :, None], variances[self.columns][:, None, :]
 
     @cached_property
     def alone(self) -> int:
         """How many of the blocks are pairs of positions of one sequence; they come first."""
         return int((self.within[:, 0, 0] > 0).sum())
 
-    def trace(self, entries: Array) -> float:
-        """Return the sum over the batch's tokens of the entry of each with itself."""
+    @cached_property
+    def counts(self) -> Array:
+        """How many ordered pairs of the batch's tokens are the same token, of one sequence, and of two sequences."""
         if self.rows is None:
-            return float((self.weight * self.own) @ entries)
-        return float(self.weight[0, 0, 0] * np.einsum("bii->", entries[: self.alone]))
+            return self.weight
+        others = self.count * (self.tokens - 1)
+        return np.array([self.count, others, self.count**2 - self.count - others], dtype=np.float64)
 
-    def mean_square(self, covariance: Array) -> float:
+    def means(self, entries: Array) -> Array:
+        """Return three averages: over tokens with themselves, with others of their sequence, and of other sequences.
+
+        They may have axes before the last, and stand for all pairs in what follows.
+        """
+        if self.rows is None or entries.ndim < 3:
+            return entries
+        if entries.shape[-3:] != self.own.shape:
+            entries = np.broadcast_to(entries, (*entries.shape[:-3], *self.own.shape))
+        count, (first, others, last) = self.alone, self._shares
+        if entries.ndim == 3:
+            own = float(np.einsum("bii->", entries[:count]))
+            inside = float(entries[:count].sum())
+            return np.array((own * first, (inside - own) * others, float(entries[count:].sum()) * last))
+        owns, insides = (
+            np.einsum("...bii->...", entries[..., :count, :, :]),
+            entries[..., :count, :, :].sum((-3, -2, -1)),
+        )
+        across = entries[..., count:, :, :].sum((-3, -2, -1))
+        return np.stack([owns * first, (insides - owns) * others, across * last], axis=-1)
+
+    @cached_property
+    def _shares(self) -> tuple[float, float, float]:
+        """How much an entry counts in each of the three averages."""
+        one, other = float(self.weight[0, 0, 0]), float(self.weight[-1, 0, 0])
+        own, others, across = np.maximum(self.counts, 1.0).tolist()
+        return one / own, one / others, other / across
+
+    def all_means(self, named: Mapping[str, Array | None]) -> dict[str, Array]:
+        """Return :meth:`means` by name, of what is given; one array under several names is averaged once."""
+        if self.rows is None:
+            return {name: entries for name, entries in named.items() if entries is not None}
+        found: dict[int, Array] = {}
+        for entries in named.values():
+            if entries is not None and id(entries) not in found:
+                found[id(entries)] = self.means(entries)
+        return {name: found[id(entries)] for name, entries in named.items() if entries is not None}
+
+    def singles(self, entries: Array) -> Array:
+        """Return the entries of tokens with themselves."""
+        return entries[..., :1] if self.rows is None else self.diagonal(entries).copy()
+
+    def shared(self, singles: Array | float, entries: Array) -> float:
+        """Return the sum over the batch's tokens of the product of entries of :meth:`singles` (or 0) and of another."""
+        if isinstance(singles, float):
+            return 0.0
+        if self.rows is None:
+            return float(singles[0] * entries[0]) * self.count
+        return float(self.weight[0, 0, 0]) * float(np.vdot(singles, self.diagonal(entries)))
+
+    def weighed(self, entries: Array, weights: Array) -> float:
+        """Return the sum over all ordered pairs of tokens of an entry times the weights of both, each with itself."""
+        if self.rows is None:
+            return float(self.total(entries)) * float(weights[0]) ** 2
+        rows, columns = self.sides(weights)
+        sums = (np.matmul(rows.swapaxes(-1, -2), entries) * columns).sum(axis=(-2, -1))
+        return float(sums @ self.weight[:, 0, 0])
+
+    def total(self, entries: Array) -> Numbers:
+        """Return the sum over all ordered pairs of the batch's tokens, each token with itself included."""
+        return self.means(entries) @ self.counts
+
+    def within_sequences(self, entries: Array) -> Numbers:
+        """Return the sum over all ordered pairs of tokens of one sequence."""
+        own, others, _ = self.means(entries).T
+        return own * self.counts[0] + others * self.counts[1]
+
+    def trace(self, entries: Array) -> Numbers:
+        """Return the sum over the batch's tokens of the entry of each with itself."""
+        return self.mean_square(entries) * self.count
+
+    def mean_square(self, covariance: Array) -> Numbers:
         """Return the mean over tokens."""
-        return self.trace(covariance) / self.count
+        return self.means(covariance).T[0]
 
-    def overlap(self, covariance: Array) -> float:
+    def overlap(self, covariance: Array) -> Numbers:
         """Return p/q: the mean over pairs of different positions of a sequence, over the mean square."""
         if self.tokens == 1:
             return float("nan")
-        pairs = self.within_sequences(covariance) - self.trace(covariance)
-        return pairs / (self.count * (self.tokens - 1)) / self.mean_square(covariance)
+        own, others, _ = self.means(covariance).T
+        return others / own
 
-    def apart(self, covariance: Array) -> float:
+    def apart(self, covariance: Array) -> Numbers:
         """Return q − p, what different tokens of a sequence do not share."""
-        square = self.mean_square(covariance)
-        return square * (1 - self.overlap(covariance)) if self.tokens > 1 and square > 0 else square
+        own, others, _ = self.means(covariance).T
+        return own - others if self.tokens > 1 else own
 
-    def coherence(self, gradient: Array) -> float:
-        """Return ‖Σ_i g_i‖²/(n Σ_i ‖g_i‖²) over a sequence's tokens, pooled over sequences."""
-        trace = self.trace(gradient)
-        return self.within_sequences(gradient) / (self.tokens * trace) if trace > 0 else float("nan")
+    def coherence(self, gradient: Array) -> Numbers:
+        """Return ‖Σ_i g_i‖²/(n Σ_i ‖g_i‖²) over a sequence's tokens, pooled over sequences; the trace must not be 0."""
+        own, others, _ = self.means(gradient).T
+        return (own + (self.tokens - 1) * others) / (self.tokens * own)
 
 
 def of_batch(tokens: Int[Tensor, "batch token"], targets: Int[Tensor, "batch token"]) -> Geometry:
@@ -127,6 +205,10 @@ def of_batch(tokens: Int[Tensor, "batch token"], targets: Int[Tensor, "batch tok
         equal_inputs=(inputs[rows][:, :, None] == inputs[columns][:, None, :]).astype(np.float64),
         equal_targets=(labels[rows][:, :, None] == labels[columns][:, None, :]).astype(np.float64),
         equal_positions=positions,
+        foretold=(
+            (inputs[rows][:, :, None] == labels[columns][:, None, :]).astype(np.float64),
+            (labels[rows][:, :, None] == inputs[columns][:, None, :]).astype(np.float64),
+        ),
     )
 
 
@@ -137,6 +219,9 @@ def of_random(batch: int, tokens: int, vocab: int) -> Geometry:
     positions = np.broadcast_to(np.eye(tokens), (len(single), tokens, tokens))
     own = within * positions
     equal = own + (1 - own) / vocab
+    foretold, later = np.full_like(equal, 1 / vocab), np.arange(1, tokens)
+    # A position's target is the next one's token.
+    foretold[0, later, later - 1] = 1.0
     first = np.zeros(len(single), dtype=np.int64)
     return Geometry(
         batch=batch,
@@ -149,6 +234,7 @@ def of_random(batch: int, tokens: int, vocab: int) -> Geometry:
         equal_inputs=equal,
         equal_targets=equal,
         equal_positions=positions,
+        foretold=(foretold, foretold.transpose(0, 2, 1)),
     )
 
 
@@ -173,4 +259,6 @@ def averages(full: Geometry) -> Geometry:
         equal_inputs=mean(full.equal_inputs),
         equal_targets=mean(full.equal_targets),
         equal_positions=mean(full.equal_positions),
+        foretold=(mean(full.foretold[0]), mean(full.foretold[1])),
+        source=None if full.source is None else averages(full.source),
     )

@@ -8,10 +8,12 @@ import numpy as np
 
 from normlab.errors import SpecError
 from normlab.spec import ModelSpec
-from normlab.theory.backward import at_embedding, at_streams, step_back
+from normlab.theory.backward import Gradient, at_embedding, at_streams, step_back
+from normlab.theory.batches import geometry_of
 from normlab.theory.forward import Forward, forward
-from normlab.theory.geometry import averages, of_random
+from normlab.theory.geometry import averages
 from normlab.theory.head import head
+from normlab.theory.kernels import Array
 from normlab.theory.laws import Law, law
 from normlab.theory.propagation import end_to_end
 from normlab.theory.reasons import NoTheory
@@ -77,14 +79,16 @@ def exponents(spec: ModelSpec, *, tokens: int = 64, depths: tuple[int, ...] = DE
     reason = ""
     for depth in depths:
         try:
-            found.append(_at(replace(spec, depth=depth), tokens))
+            values, without = _at(replace(spec, depth=depth), tokens)
         except NoTheory as why:
-            reason = str(why)
+            reason = reason or str(why)
             break
+        found.append(values)
+        reason = reason or without
         reached.append(depth)
-    values = {name: tuple(one[name] for one in found) for name in FOLLOWED}
-    laws = {name: _law(reached, values[name], reason) for name in FOLLOWED}
-    return Exponents(spec, tokens, tuple(reached), values, laws)
+    curves = {name: tuple(one[name] for one in found) for name in FOLLOWED}
+    laws = {name: _law(reached, curves[name], reason) for name in FOLLOWED}
+    return Exponents(spec, tokens, tuple(reached), curves, laws)
 
 
 def _law(depths: list[int], values: tuple[float, ...], reason: str) -> Law:
@@ -93,20 +97,35 @@ def _law(depths: list[int], values: tuple[float, ...], reason: str) -> Law:
     return replace(last, reason=reason) if last.name == "no theory" and reason else last
 
 
-def _at(spec: ModelSpec, tokens: int) -> dict[str, float]:
-    geometry = averages(of_random(1, tokens, spec.vocab))
+def _at(spec: ModelSpec, tokens: int) -> tuple[dict[str, float], str]:
+    """Return what is followed at one depth, and why gradients are not where the loss has no theory."""
+    geometry = averages(geometry_of(spec, 1, tokens))
     # The law as L → ∞ is that of an infinite width: shares of order 1/d would grow into exponentials of their own.
     walked = forward(spec, geometry, finite=False)
     if walked.broken:
         raise NoTheory(walked.broken)
-    gradients = _gradients(walked)
+    try:
+        gradients, reason = _gradients(walked), ""
+    except NoTheory as why:
+        gradients, reason = dict.fromkeys(FOLLOWED, float("nan")), str(why)
     growth = dict(end_to_end(walked)).get(0, float("nan"))
-    return {"stream": geometry.mean_square(walked.steps[-1].stream), **gradients, "apjn": growth}
+    return {**gradients, "stream": geometry.mean_square(walked.steps[-1].stream), "apjn": growth}, reason
 
 
 def _gradients(walked: Forward) -> dict[str, float]:
-    geometry = walked.geometry
-    state = at_streams(walked, head(walked.spec, walked.out, geometry).gradient)
+    """Walk back through all stacks; what is said of single blocks is said of the last stack's."""
+    loss = head(walked)
+    down, start, sent, descent, signs = _walked_back(walked, at_streams(walked, loss.gradient, loss.lost))
+    if walked.source is not None:
+        *_, more, further = _walked_back(walked.source, at_streams(walked.source, sent))
+        descent, signs = descent + more, signs + further
+    gradients = {"last_gradient": down[0], "first_gradient": down[-1], "stream_gradient": start}
+    return gradients | {"descent_step": descent, "sign_step": signs}
+
+
+def _walked_back(walked: Forward, state: Gradient) -> tuple[list[float], float, Array, float, float]:
+    """Return gradients of W_down from the last block on, that at the start, what the source gets, and both steps."""
+    geometry, sent = walked.geometry, 0 * state.x
     down: list[float] = []
     descent = signs = 0.0
     for step in reversed(walked.steps):
@@ -117,6 +136,5 @@ def _gradients(walked: Forward) -> dict[str, float]:
             signs += float(np.sqrt(2 / np.pi * inputs * outputs * square))
         if "down" in back.roles:
             down.append(float(np.sqrt(max(geometry.total(back.roles["down"]), 0.0))))
-    start = float(np.sqrt(geometry.trace(at_embedding(walked, state))))
-    gradients = {"last_gradient": down[0], "first_gradient": down[-1], "stream_gradient": start}
-    return gradients | {"descent_step": descent, "sign_step": signs}
+        sent = sent if back.memory is None else sent + back.memory
+    return down, float(np.sqrt(geometry.trace(at_embedding(walked, state)))), sent, descent, signs

@@ -4,9 +4,10 @@ For (a, b) jointly normal with variances v_a, v_b and correlation ρ, a function
 forward and E[φ′(a) φ′(b)] backward (equations K1 to K4 of ``docs/theory.md``).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -41,6 +42,11 @@ class Shape:
     slope: Array
     mean: float
 
+    @cached_property
+    def both(self) -> Array:
+        """The values and the slopes, one above the other."""
+        return np.stack([self.value, self.slope])
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -49,7 +55,7 @@ class Moments:
     Attributes:
         value: E[φ(a) φ(b)], of the covariance's shape.
         slope: E[φ′(a) φ′(b)], likewise.
-        mean: E[φ(a)] E[φ(b)], likewise.
+        mean: E[φ(a)] E[φ(b)], of the variance's shape.
     """
 
     value: Array
@@ -73,18 +79,18 @@ class Kernel:
 
         Args:
             covariance: of pairs of features.
-            variance: √(v_a v_b), of the same shape: two variances that differ a little act as their geometric
+            variance: √(v_a v_b), of a shape that fits: two variances that differ a little act as their geometric
                 mean (K3).
         """
         positive = np.maximum(variance, 1e-300)
         if self.function is F.relu:
             return _relu(covariance, positive)
-        rho = np.minimum(np.maximum(covariance / positive, -1.0), 1.0)
-        step = np.arccos(rho) * ((len(_ANGLES) - 1) / np.pi)
-        log = np.log(positive) / _STEP
-        low, high = float(log.min()), float(log.max())
+        step = _angle(covariance, positive)
+        step *= (len(_ANGLES) - 1) / np.pi
+        low, high = (math.log(end) / _STEP for end in (positive.min(), positive.max()))
         if high - low > _SAME:
-            return _bilinear(self._nodes(low, high), log - np.floor(low), step, positive)
+            place = np.broadcast_to(np.log(positive) / _STEP - np.floor(low), step.shape)
+            return _bilinear(self._nodes(low, high), place, step, positive)
         first, second = self._nodes(low, low)
         return _linear(first, second, low - np.floor(low), step, positive)
 
@@ -158,19 +164,24 @@ def _hermite() -> tuple[Array, Array]:
 def _linear(first: Shape, second: Shape, part: float, step: Array, variance: Array) -> Moments:
     """Interpolate in the angle, in a table of one variance; values are relative to it."""
     column = np.minimum(step.astype(np.int64), len(_ANGLES) - 2)
-    across = step - column
-
-    def read(low: Array, high: Array) -> Array:
-        if column.size > len(low):
-            table = low * (1 - part) + high * part
-            left, right = table[column], table[column + 1]
-        else:
-            left, right = (low[at] * (1 - part) + high[at] * part for at in (column, column + 1))
-        result: Array = left + across * (right - left)
-        return result
-
+    across, following = step - column, column + 1
+    # Places are within the table: "clip" spares a check.
+    if column.size > len(_ANGLES):
+        table = first.both * (1 - part)
+        table += second.both * part
+        left, right = (table.take(at, axis=1, mode="clip") for at in (column, following))
+    else:
+        low, high = (one.both.take([column, following], axis=1, mode="clip") for one in (first, second))
+        low *= 1 - part
+        low += high * part
+        left, right = low[:, 0], low[:, 1]
+    right -= left
+    right *= across
+    right += left
+    value, slope = right
+    value *= variance
     mean = first.mean * (1 - part) + second.mean * part
-    return Moments(read(first.value, second.value) * variance, read(first.slope, second.slope), mean**2 * variance)
+    return Moments(value, slope, mean**2 * variance)
 
 
 def _bilinear(nodes: list[Shape], place: Array, step: Array, variance: Array) -> Moments:
@@ -191,9 +202,17 @@ def _bilinear(nodes: list[Shape], place: Array, step: Array, variance: Array) ->
     return Moments(value * variance, slope, mean**2 * variance)
 
 
+def _angle(covariance: Array, variance: Array) -> Array:
+    """Return arccos ρ."""
+    rho: Array = covariance / variance
+    np.minimum(np.maximum(rho, -1.0, out=rho), 1.0, out=rho)
+    return np.arccos(rho, out=rho)
+
+
 def _relu(covariance: Array, variance: Array) -> Moments:
     """The closed form for max(z, 0) (K4)."""
-    rho = np.minimum(np.maximum(covariance / variance, -1.0), 1.0)
-    angle = np.arccos(rho)
-    value = variance * (np.sqrt(1 - rho**2) + rho * (np.pi - angle)) / (2 * np.pi)
-    return Moments(value, (np.pi - angle) / (2 * np.pi), variance / (2 * np.pi))
+    slope = np.pi - _angle(covariance, variance)
+    rho = np.cos(np.pi - slope)
+    value = (np.sin(slope) + rho * slope) * (variance / (2 * np.pi))
+    slope /= 2 * np.pi
+    return Moments(value, slope, variance / (2 * np.pi))

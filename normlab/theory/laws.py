@@ -99,35 +99,40 @@ def _fit(log: Array, *columns: Array) -> tuple[Array, float]:
     return solution, float(np.sqrt(((log - design @ solution) ** 2).mean()))
 
 
+def _scale(log: float) -> float:
+    # A candidate that does not fit may have an intercept beyond the range of numbers.
+    return float(np.exp(min(log, 700.0)))
+
+
 def _constant(depth: Array, log: Array) -> Iterator[Law]:
     for s in np.arange(0.4, 3.01, 0.1):
         (a, _), residual = _fit(log, depth**-s)
-        yield Law("constant", float(np.exp(a)), residual=residual)
+        yield Law("constant", _scale(a), residual=residual)
 
 
 def _logarithm(depth: Array, log: Array) -> Iterator[Law]:
     for s in np.arange(-0.8, 4.01, 0.05) * np.log(depth[0]):
         (a, p), residual = _fit(log, np.log(np.log(depth) + s))
         if 0.3 < abs(p) < 2.2:
-            yield Law("logarithm", float(np.exp(a)), float(p), residual=residual)
+            yield Law("logarithm", _scale(a), float(p), residual=residual)
     yield _NONE
 
 
 def _power(depth: Array, log: Array) -> Iterator[Law]:
     for s in np.arange(0.3, 2.01, 0.1):
         (a, p, _), residual = _fit(log, np.log(depth), depth**-s)
-        yield Law("power", float(np.exp(a)), float(p), residual=residual)
+        yield Law("power", _scale(a), float(p), residual=residual)
 
 
 def _stretched(depth: Array, log: Array) -> Iterator[Law]:
     for beta in np.arange(0.25, 0.801, 0.01):
         (a, b, _), residual = _fit(log, depth**beta, np.log(depth))
         if abs(b) * float(depth[-1] ** beta) > _GROWN:
-            yield Law("stretched exponential", float(np.exp(a)), float(beta), float(b), residual)
+            yield Law("stretched exponential", _scale(a), float(beta), float(b), residual)
     yield _NONE
 
 
 def _exponential(depth: Array, log: Array) -> Iterator[Law]:
     (a, b, _), residual = _fit(log, depth, np.log(depth))
     grown = abs(b) * float(depth[-1]) > _GROWN
-    yield Law("exponential", float(np.exp(a)), 1.0, float(b), residual) if grown else _NONE
+    yield Law("exponential", _scale(a), 1.0, float(b), residual) if grown else _NONE

@@ -33,12 +33,11 @@ class Gains:
         return self.inputs[role]
 
 
-def gains(spec: ModelSpec, where: Where) -> Gains:
-    """Return the gains of the matrices of the sub-layer at ``where``."""
-    shapes = spec.matrices(where.sublayer)
-    options = dict(spec.init_options)
+def gains(spec: ModelSpec, where: Where, shapes: Mapping[str, tuple[int, int]]) -> Gains:
+    """Return the gains of the matrices of the sub-layer at ``where``, whose inputs and outputs are ``shapes``."""
+    options, std = dict(spec.init_options), spec.recipe.std
     squared = {
-        role: fan_in * spec.recipe.std(Matrix(role=role, fan_in=fan_in, fan_out=fan_out, where=where), **options) ** 2
+        role: fan_in * std(Matrix(role=role, fan_in=fan_in, fan_out=fan_out, where=where), **options) ** 2
         for role, (fan_in, fan_out) in shapes.items()
     }
     return Gains(spec.width, squared, {role: fan_in for role, (fan_in, _) in shapes.items()})

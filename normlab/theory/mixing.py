@@ -1,7 +1,7 @@
 """The sub-layer that mixes positions (equations A1 to A7 of ``docs/theory.md``)."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -9,8 +9,9 @@ from normlab.placements import Wiring
 from normlab.spec.inner_norms import inner_norms
 from normlab.theory.attention import Weights, seen_apart, softmax_weights, uniform_weights
 from normlab.theory.attention_averages import AverageWeights, average_weights
-from normlab.theory.elementwise import Elementwise, added, identity
-from normlab.theory.geometry import Geometry
+from normlab.theory.attention_averages import seen_apart as averages_apart
+from normlab.theory.elementwise import Back, Elementwise, added, identity, of_first, scaled, summed
+from normlab.theory.geometry import Geometry, Numbers
 from normlab.theory.kernels import Array
 from normlab.theory.matrices import Gains
 from normlab.theory.norms import Norms
@@ -29,11 +30,12 @@ class AttentionMap:
         keys: the same of keys.
         values: the same of values.
         mid: the norm before W_o.
-        value: covariance of the branch.
         bias: whether the matrices have biases.
         normed_keys: whether a norm follows the key matrix.
-        scattered: E of what products of different positions' values and keys scatter by (A11).
+        causal: whether a position sees only itself and earlier ones.
+        rough: relative variance of ⟨z_i, z_j⟩ of different tokens, less their means (S6).
         geometry: the pairs.
+        memory: covariance of what keys and values read, where that is not z (C1).
     """
 
     gains: Gains
@@ -43,62 +45,101 @@ class AttentionMap:
     keys: Elementwise | None
     values: Elementwise
     mid: Elementwise
-    value: Array
     bias: bool
     normed_keys: bool
-    scattered: Array | float = 0.0
-    geometry: Geometry | None = None
+    causal: bool
+    rough: float
+    geometry: Geometry
+    memory: Array | None = None
 
-    def backward(self, gradient: Array, *, roles: bool = True) -> tuple[Array, dict[str, Array]]:
-        """Return the gradient's covariance at z, and each role's entries, which sum to E‖∂loss/∂W‖² (A4 to A7).
+    @property
+    def value(self) -> Array:
+        """Covariance of the branch."""
+        return scaled(self.gains["o"], self.mid.value)
+
+    @property
+    def excess(self) -> float:
+        """What the heads' own fluctuation adds to an update's (S1)."""
+        return self.gains.width / self.gains.fan_in("o")
+
+    def backward(self, gradient: Array, *, roles: bool = True) -> Back:
+        """Return the gradient's covariance at z and at the memory, and the entries of each role (A4 to A7, C2).
 
         Args:
-            gradient: E⟨g_i, g_j⟩ at the branch.
-            roles: whether parameters matter.
+            gradient: E⟨g_i, g_j⟩ at the branch, or several one after the other.
+            roles: whether parameters matter: to the first of several gradients.
         """
         gains = self.gains
-        at_norm = gradient * gains["o"]
-        mixed = at_norm * self.mid.slope
+        at_norm = scaled(gains["o"], gradient)
+        mixed = self.mid.back(at_norm)
         at = {"v": self.weights.backward(mixed)}
         projected = {"v": self.values}
         if self.queries is not None and self.keys is not None:
-            at["q"] = mixed * (self._expected + self.scattered)
-            at["k"] = self.weights.to_keys(mixed * self.queries.value, self.values.value) * self._grown(mixed)
+            weights: Any = self.weights
+            values = weights.seen(self.values.value)
+            keys = values if self.keys.value is self.values.value else weights.seen(self.keys.value)
+            expected, scattered = weights.to_queries(values, keys), self._scattered(values, keys)
+            at["q"] = mixed * (expected + scattered)
+            grown = self._grown(mixed, expected, scattered)
+            at["k"] = weights.to_keys(mixed * self.queries.value, values) * grown
             projected |= {"q": self.queries, "k": self.keys}
-        back = {role: entries * projected[role].slope for role, entries in at.items()}
-        total = sum((gains[role] * entries for role, entries in back.items()), start=0 * gradient)
+        back = {role: projected[role].back(entries) for role, entries in at.items()}
+        sent = {role: scaled(gains[role], entries) for role, entries in back.items()}
+        if self.memory is None:
+            total, memory = summed(sent.values()), None
+        else:
+            memory = summed(entries for role, entries in sent.items() if role != "q")
+            total = sent.get("q", 0 * gradient)
         if not roles:
-            return total, {}
+            return Back(total, {}, memory)
+        gradient, at_norm = (of_first(entries, like=self.inputs) for entries in (gradient, at_norm))
+        back, at = ({role: of_first(one, like=self.inputs) for role, one in some.items()} for some in (back, at))
         found = {"o": gradient * gains.fan_in("o") * self.mid.value}
-        per_feature = gains.width * self.inputs
-        matrices = {role: entries * per_feature for role, entries in back.items()}
+        matrices = {role: entries * (gains.width * self.read(role)) for role, entries in back.items()}
         if self.bias:
             found |= {"o_bias": gradient} | {f"{role}_bias": entries for role, entries in back.items()}
             if self.keys is not None and not self.normed_keys:
                 # A constant added to all keys adds the same to all logits of a position.
                 found["k_bias"] = 0 * gradient
         norms = [projected[role].roles(entries) for role, entries in at.items()]
-        return total, added(found, matrices, self.mid.roles(at_norm), *norms)
+        return Back(total, added(found, matrices, self.mid.roles(at_norm), *norms), memory)
 
-    @cached_property
-    def _expected(self) -> Array:
-        """What values and keys make of a gradient on its way to the queries (A5)."""
-        assert self.keys is not None
-        return self.weights.to_queries(self.values.value, self.keys.value)
+    def read(self, role: str) -> Array:
+        """Return the covariance of what the matrix ``role`` reads: the memory, for keys and values that have one."""
+        return self.inputs if self.memory is None or role == "q" else self.memory
 
-    def _grown(self, mixed: Array) -> float:
+    def _scattered(self, values: Any, keys: Any) -> Array | float:
+        """What products of different positions' values and keys scatter by (A11)."""
+        if not self.rough:
+            return 0.0
+        if isinstance(self.weights, AverageWeights):
+            return self.rough * averages_apart(values, keys)
+        return self.rough * seen_apart(values, keys, self.geometry, causal=self.causal)
+
+    def _grown(self, mixed: Array, expected: Array, scattered: Array | float) -> Numbers:
         """How much larger the scatter makes the gradient of W_q, and of W_k alike."""
-        if self.geometry is None or not np.any(self.scattered):
+        if not self.rough:
             return 1.0
         weighed = mixed * self.inputs
-        before = self.geometry.total(weighed * self._expected)
-        return 1 + max(self.geometry.total(weighed * self.scattered) / before, 0.0) if before > 0 else 1.0
+        before, more = (self.geometry.total(weighed * part) for part in (expected, scattered))
+        if mixed.ndim == self.inputs.ndim:
+            return 1 + max(more / before, 0.0) if before > 0 else 1.0
+        known = before > 0
+        grown = 1 + np.maximum(more / np.where(known, before, 1.0), 0.0) * known
+        return grown.reshape(-1, *[1] * self.inputs.ndim)
 
 
 def attention_map(
-    norms: Norms, where: Where, wiring: Wiring, gains: Gains, inputs: Array, geometry: Geometry, rough: float = 0.0
+    norms: Norms,
+    where: Where,
+    wiring: Wiring,
+    gains: Gains,
+    inputs: Array,
+    geometry: Geometry,
+    rough: float = 0.0,
+    memory: Array | None = None,
 ) -> AttentionMap:
-    """Return self-attention for inputs of covariance ``inputs``.
+    """Return attention for inputs of covariance ``inputs``.
 
     Args:
         norms: the model's norms.
@@ -107,17 +148,21 @@ def attention_map(
         gains: its matrices.
         inputs: covariance of z.
         geometry: the pairs.
-        rough: relative variance of ⟨z_i, z_j⟩ of different tokens, less their means (S6).
+        rough: relative variance of ⟨z_i, z_j⟩ of different tokens, less their means (S6); the memory's if there is one.
+        memory: covariance of what keys and values read, all of it visible from every position; z unless given (C1).
 
     Raises:
         NoTheory: a norm inside it has no closure, or the softmax saturates.
     """
     spec = norms.spec
-    causal = where.stack == "decoder"
-    inner = inner_norms(spec, wiring)
+    causal = where.stack == "decoder" and memory is None
+    inner = norms.once(("inner", wiring.qkv_norm), lambda: inner_norms(spec, wiring))
+    # What is read with equal gains is the same: nothing is computed, or kept, twice.
+    read: dict[tuple[bool, float], Array] = {}
 
     def projected(role: str) -> Elementwise:
-        covariance = gains[role] * inputs
+        own, gain = memory is None or role == "q", gains[role]
+        covariance = read.setdefault((own, gain), scaled(gain, inputs if own or memory is None else memory))
         if role not in inner:
             return identity(covariance)
         heads = spec.heads if role == "q" else spec.key_value_heads
@@ -139,20 +184,13 @@ def attention_map(
         keys=keys,
         values=values,
         mid=mid,
-        value=gains["o"] * mid.value,
         bias=spec.bias,
         normed_keys="k" in inner,
-        scattered=_scattered(queries, keys, values.value, geometry, causal, rough),
+        causal=causal,
+        rough=rough,
         geometry=geometry,
+        memory=memory,
     )
-
-
-def _scattered(
-    queries: Elementwise | None, keys: Elementwise | None, values: Array, geometry: Geometry, causal: bool, rough: float
-) -> Array | float:
-    if queries is None or keys is None or not rough:
-        return 0.0
-    return rough * seen_apart(values, keys.value, geometry, causal=causal)
 
 
 def _weights(

@@ -3,10 +3,10 @@
 Nothing here knows a norm by name: its properties say which closure holds, and its module is asked for the numbers.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from normlab.norms import NORMS, Norm
 from normlab.options import Options
 from normlab.spec import ModelSpec
 from normlab.spec.inner_norms import InnerNorm
-from normlab.theory.elementwise import Elementwise
+from normlab.theory.elementwise import Elementwise, scaled
 from normlab.theory.geometry import Geometry
 from normlab.theory.kernels import Array, kernel
 from normlab.theory.reasons import NoTheory
@@ -24,6 +24,7 @@ from normlab.theory.reasons import NoTheory
 #: Features of the vector with which a module is probed.
 _PROBE = 512
 
+T = TypeVar("T")
 
 Reads: TypeAlias = Literal["entry", "stream", "fresh"]
 
@@ -68,9 +69,11 @@ class NormMap:
         """
         if self.function is not None:
             return self._pointwise(covariance, geometry)
-        centred = covariance - mean if self.centred else covariance
-        rows, columns = (side + self.eps for side in geometry.sides(centred))
-        first, second = self.scale / np.sqrt(rows), self.scale / np.sqrt(columns)
+        if self.centred and not (isinstance(mean, float) and mean == 0):
+            covariance = covariance - mean
+        rows, columns = geometry.sides(covariance)
+        first = self.scale / np.sqrt(rows + self.eps)
+        second = first if rows is columns else self.scale / np.sqrt(columns + self.eps)
         # A gradient that comes through a scale-invariant stream is orthogonal to the token by itself.
         lost = max(self.directions - 1, 0) / self.width if on == "stream" else 0.0
         now = {
@@ -78,14 +81,13 @@ class NormMap:
             "stream": 1.0,
             "fresh": 1 + bool(self.directions) / self.width,
         }[on]
-        factor = first * second
-        unit = centred * factor
+        unit = first * second * covariance
         return Elementwise(
-            value=self.gain**2 * unit,
-            slope=self.gain**2 * factor * now,
-            first=self.gain * first,
-            second=self.gain * second,
+            value=scaled(self.gain**2, unit),
             unit=unit,
+            first=scaled(self.gain, first),
+            second=scaled(self.gain, second),
+            kept=now,
             lost=lost,
             gains=self.gains,
             shifts=self.shifts,
@@ -94,13 +96,13 @@ class NormMap:
     def _pointwise(self, covariance: Array, geometry: Geometry) -> Elementwise:
         assert self.function is not None
         rows, columns = geometry.sides(covariance)
-        variance = np.sqrt(rows * columns) + 0 * covariance
+        variance = np.sqrt(rows * columns)
         moments = kernel(self.function)(covariance, variance)
         # Uncorrelated features: E[φ′(a) φ′(b)] is the square of E[φ′].
         mean_slope = np.sqrt(kernel(self.function)(np.zeros_like(covariance), variance).slope)
         unit = moments.value / self.gain**2 if self.gain else moments.value
         return Elementwise(
-            moments.value, moments.slope, mean_slope, mean_slope, unit, gains=self.gains, shifts=self.shifts
+            moments.value, unit, mean_slope, mean_slope, moments.slope, gains=self.gains, shifts=self.shifts
         )
 
 
@@ -115,6 +117,7 @@ class Norms:
 
     spec: ModelSpec
     finite: bool = True
+    _known: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def around(self, width: int | None = None, *, initial_gain: float = 1.0) -> NormMap:
         """Return the norm that the placement places, over ``width`` features, the stream's unless given.
@@ -122,10 +125,13 @@ class Norms:
         Raises:
             NoTheory: the norm has no mean-field closure.
         """
+        return self.once((width, initial_gain), lambda: self._around(width or self.spec.width, initial_gain))
+
+    def _around(self, width: int, initial_gain: float) -> NormMap:
         spec = self.spec
         gain = () if initial_gain == 1 else (("initial_gain", initial_gain),)
         options = tuple(sorted(dict(spec.norm_options + gain).items()))
-        return self._of(_norm_map(NORMS[spec.norm], spec.norm_eps, options, width or spec.width))
+        return self._of(_norm_map(NORMS[spec.norm], spec.norm_eps, options, width))
 
     def inside(self, norm: InnerNorm, heads: int) -> NormMap:
         """Return a norm on what a matrix of attention gives for ``heads`` heads.
@@ -135,6 +141,13 @@ class Norms:
         """
         width = self.spec.features_per_head * (heads if norm.all_heads else 1)
         return self._of(_norm_map(norm.norm, norm.eps, norm.options, width))
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what ``make`` returned for this key, of what is the same in every layer of the model."""
+        if key not in self._known:
+            self._known[key] = make()
+        found: T = self._known[key]
+        return found
 
     def _of(self, norm: NormMap) -> NormMap:
         return norm if self.finite else replace(norm, directions=0)

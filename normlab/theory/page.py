@@ -8,10 +8,12 @@ from normlab.activations import ACTIVATIONS
 from normlab.spec import ModelSpec
 from normlab.theory.attention_averages import AverageWeights
 from normlab.theory.backward import at_streams, step_back
+from normlab.theory.batches import geometry_of
 from normlab.theory.forward import Forward, Step, forward
-from normlab.theory.geometry import averages, of_random
+from normlab.theory.geometry import averages
 from normlab.theory.growth import Exponents, exponents
 from normlab.theory.head import head
+from normlab.theory.limits import beyond
 from normlab.theory.mixing import AttentionMap
 from normlab.theory.reasons import NoTheory
 
@@ -26,7 +28,7 @@ def derivation(spec: ModelSpec, *, tokens: int = 64, laws: Exponents | None = No
     """
     lines = [*_model(spec), ""]
     try:
-        walked = forward(spec, averages(of_random(1, tokens, spec.vocab)))
+        walked = forward(spec, averages(geometry_of(spec, 1, tokens)))
     except NoTheory as reason:
         return "\n".join([*lines, f"no theory: {reason}"]) + "\n"
     lines += [*_recursion(walked), "", *_layers(walked), ""]
@@ -39,10 +41,12 @@ def derivation(spec: ModelSpec, *, tokens: int = 64, laws: Exponents | None = No
 def _model(spec: ModelSpec) -> Iterator[str]:
     names = [spec.placement] if isinstance(spec.placement, str) else list(dict.fromkeys(spec.placement))
     yield f"placement {', '.join(names)}; norm {spec.norm}; activation {spec.activation}; init {spec.init}"
-    stack = next(iter(spec.stacks))
-    for layer in dict.fromkeys((1, spec.stacks[stack])):
-        for sublayer in spec.sublayers(stack):
-            yield f"  block {layer} {sublayer:<5} {spec.wiring(spec.where(stack, layer, sublayer)).equation}"
+    for stack, depth in spec.stacks.items():
+        name = f"{stack} " if len(spec.stacks) > 1 else ""
+        for layer in dict.fromkeys((1, depth)):
+            for sublayer in spec.sublayers(stack):
+                equation = spec.wiring(spec.where(stack, layer, sublayer)).equation
+                yield f"  {name}block {layer} {sublayer:<5} {equation}"
 
 
 def _recursion(walked: Forward) -> Iterator[str]:
@@ -59,7 +63,10 @@ def _sublayer(step: Step, spec: ModelSpec) -> Iterator[str]:
         gain = gains["v"] * gains["o"]
         assert isinstance(mixer.weights, AverageWeights)
         logits = f", logits of variance {gains['q'] * gains['k']:.4g} q_z²" if mixer.queries is not None else ""
-        yield f"attention: u_q = {gain:.4g} [p_z + (q_z − p_z) r₁],  u_p = {gain:.4g} [p_z + (q_z − p_z) r₂]{logits}"
+        what, z = ("attention", "z") if mixer.memory is None else ("cross-attention, m the encoder's output", "m")
+        logits = logits if mixer.memory is None else logits.replace("q_z²", "q_z q_m")
+        mixed = f"{gain:.4g} [p_{z} + (q_{z} − p_{z}) r"
+        yield f"{what}: u_q = {mixed}₁],  u_p = {mixed}₂]{logits}"
         yield (
             f"  r₁ = {mixer.weights.own:.4g}, r₂ = {mixer.weights.pair:.4g} in block 1: the weight that two positions' "
             f"attention puts on one token"
@@ -88,12 +95,12 @@ def _layers(walked: Forward) -> Iterator[str]:
     if not walked.steps:
         yield f"no theory from block 1 on: {walked.broken}"
         return
-    state = at_streams(walked, head(walked.spec, walked.out, geometry).gradient)
-    gradients: dict[int, float] = {}
     last = walked.steps[-1].where.layer
-    for step in reversed(walked.steps):
-        gradients.setdefault(step.where.layer, float(np.sqrt(geometry.trace(state.x))))
-        state, _ = step_back(step, state, parameters=False)
+    try:
+        gradients = _gradients(walked)
+    except NoTheory as reason:
+        yield f"no theory of gradients: {reason}"
+        gradients = dict.fromkeys(range(1, last + 1), float("nan"))
     yield f"{'layer':>6} {'q':>10} {'ρ':>8} {'update/skip':>12} {'stream gradient':>16}"
     ends = {step.where.layer: step for step in walked.steps}
     for layer in sorted({last, *(2**k for k in range(last.bit_length()))}):
@@ -105,3 +112,17 @@ def _layers(walked: Forward) -> Iterator[str]:
         )
     if walked.broken:
         yield f"no theory beyond block {last}: {walked.broken}"
+
+
+def _gradients(walked: Forward) -> dict[int, float]:
+    """Return the length of the stream's gradient after each block."""
+    loss = head(walked)
+    untested = beyond(walked)
+    if untested:
+        raise NoTheory(untested)
+    state = at_streams(walked, loss.gradient, loss.lost)
+    lengths: dict[int, float] = {}
+    for step in reversed(walked.steps):
+        lengths.setdefault(step.where.layer, float(np.sqrt(walked.geometry.trace(state.x))))
+        state, _ = step_back(step, state, parameters=False)
+    return lengths

@@ -1,25 +1,26 @@
 """The table of a measurement, without running a model."""
 
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Final
 
 import pandas as pd
-from jaxtyping import Int
-from torch import Tensor
 
 from normlab.errors import SpecError
 from normlab.spec import ModelSpec
 from normlab.theory.backward import at_embedding, at_streams, step_back
-from normlab.theory.finite_width import Scatter, Spread, of_head, scatter, through_branch, through_norm
+from normlab.theory.batches import Batch, geometry_of
+from normlab.theory.elementwise import of_first
+from normlab.theory.finite_width import Scattering, at_head, gathered
 from normlab.theory.forward import Forward, forward
-from normlab.theory.geometry import Geometry, averages, of_batch, of_random
-from normlab.theory.head import head
+from normlab.theory.geometry import Geometry, averages
+from normlab.theory.head import Head, head
 from normlab.theory.kernels import Array
-from normlab.theory.propagation import jacobian_rows
+from normlab.theory.limits import beyond
+from normlab.theory.propagation import accompanied, growths, jacobian_rows
 from normlab.theory.reasons import NoTheory
-from normlab.theory.rows import Row, forward_rows, gradient_rows, parameters, row, table_of
+from normlab.theory.rows import Row, Sent, forward_rows, gradient_rows, parameters, row, sent, table_of
+from normlab.theory.scatter import Spread
 
-Batch: TypeAlias = int | tuple[Int[Tensor, "batch token"], Int[Tensor, "batch token"]]
 DETAILS: Final = ("tokens", "averages")
 
 
@@ -68,66 +69,93 @@ def predicted_rows(spec: ModelSpec, geometry: Geometry, jacobian: bool) -> list[
         return [{"status": f"no theory: {reason}"}]
 
 
-def geometry_of(spec: ModelSpec, batch: Batch, tokens: int) -> Geometry:
-    """Return the pairs of tokens of a batch, given or random.
-
-    Raises:
-        SpecError: the batch has no tokens.
-    """
-    if isinstance(batch, tuple):
-        return of_batch(*batch)
-    if batch < 1 or tokens < 1:
-        raise SpecError(f"a batch of {batch} sequences of {tokens} tokens: give whole numbers of at least 1")
-    return of_random(batch, tokens, spec.vocab)
-
-
 def _rows(walked: Forward, jacobian: bool) -> Iterator[Row]:
-    logs = scatter(walked)
-    yield from forward_rows(walked, logs)
-    reason = walked.broken or ("a tied head knows the token it reads" if walked.spec.tie_embeddings else "")
-    if reason:
+    for part in walked.stacks:
+        yield from forward_rows(part)
+    try:
+        if walked.broken:
+            raise NoTheory(walked.broken)
+        loss = head(walked)
+    except NoTheory as reason:
         yield {"quantity": "loss", "status": f"no theory: {reason}"}
         return
-    yield from _gradient_rows(walked, logs)
-    if jacobian:
-        yield from jacobian_rows(walked)
-
-
-def _gradient_rows(walked: Forward, logs: Scatter) -> Iterator[Row]:
-    """Walk back once: rows and the spread that gathers on the way."""
-    spec, geometry = walked.spec, walked.geometry
-    loss = head(spec, walked.out, geometry)
-    at: Row = {"stack": walked.stack, "layer": spec.stacks[walked.stack]}
     yield {"quantity": "loss", "value": loss.loss}
-    yield from parameters(at | {"sublayer": "head"}, {"head": geometry.total(loss.role)}, Spread())
+    untested = beyond(walked)
+    if untested:
+        yield {"quantity": "grad_norm", "status": f"no theory: {untested}"}
+        return
+    # What two streams carry has no Jacobian of one size.
+    yield from _gradient_rows(walked, loss, jacobian and not walked.spec.two_streams)
+
+
+def _gradient_rows(walked: Forward, loss: Head, jacobian: bool) -> Iterator[Row]:
+    """Walk back once, through the decoder and then its encoder: rows and the spread that gathers on the way."""
+    spec, geometry = walked.spec, walked.geometry
+    at: Row = {"stack": walked.stack, "layer": spec.stacks[walked.stack]}
+    if not spec.tie_embeddings:
+        yield from parameters(at | {"sublayer": "head"}, {"head": geometry.total(loss.role)}, Spread())
+    scattering = at_head(loss.gradient, spec.width, geometry)
+    memory: list[tuple[Array, Spread]] = []
+    yield from _stack_rows(walked, loss, scattering, memory, jacobian)
+    if walked.source is not None and memory:
+        gradient = sum((entries for entries, _ in memory), start=0 * loss.gradient)
+        scattering = gathered(memory, spec.width, walked.source.geometry)
+        yield from _stack_rows(walked.source, Head(loss.loss, gradient, 0 * gradient), scattering, [], False)
+
+
+def _stack_rows(
+    walked: Forward, arrived: Head, scattering: Scattering, memory: list[tuple[Array, Spread]], jacobian: bool
+) -> Iterator[Row]:
+    """Walk back through one stack from the gradient at its output; ``memory`` takes what goes to its source's."""
+    spec, geometry = walked.spec, walked.geometry
     if spec.has_final_norm:
-        squares = {role: geometry.total(part) for role, part in walked.final.roles(loss.gradient).items()}
-        yield from parameters(at | {"sublayer": "final"}, squares, Spread())
-    state, spread = at_streams(walked, loss.gradient), of_head(loss.gradient, spec.width, geometry)
-    if spec.has_final_norm and logs.streams:
-        spread = spread + through_norm(logs.streams[-1], state.x, geometry)
-    sources = (logs.start, *logs.streams[:-1])
-    for step, log, source in zip(reversed(walked.steps), reversed(logs.totals), reversed(sources), strict=True):
-        stream, after = state.x, spread
+        at: Row = {"stack": walked.stack, "layer": spec.stacks[walked.stack], "sublayer": "final"}
+        roles = walked.final.roles(arrived.gradient)
+        if "norm_gain" in roles:
+            roles["norm_gain"] = roles["norm_gain"] + arrived.gain * walked.final.gains
+        yield from parameters(at, {role: geometry.total(part) for role, part in roles.items()}, Spread())
+    state = at_streams(walked, arrived.gradient, arrived.lost)
+    if spec.has_final_norm and walked.steps:
+        scattering = scattering.normed(walked.log, state.x, geometry)
+    found: list[Sent] = []
+    growth: list[Array] = []
+    if jacobian:
+        state = accompanied(state, geometry)
+    streams = [walked.of_embed, *(step.of_stream for step in walked.steps[:-1])]
+    for step, before in zip(reversed(walked.steps), reversed(streams), strict=True):
+        stream, after = of_first(state.x, like=walked.out), scattering.spread
         state, back = step_back(step, state)
         if step.wiring.norms_stream and not step.waits:
-            spread = spread + through_norm(log, back.total, geometry)
-        inside, spread = spread, spread + through_branch(back, spec.width, source, geometry)
-        yield from gradient_rows(walked, back, stream, after, inside, spread)
-    yield from _embedding_rows(walked, at_embedding(walked, state), spread)
+            scattering = scattering.normed(step.log, back.total, geometry)
+        inside = scattering.spread
+        scattering = scattering.before(back, float(before.variance), stream, spec.width, geometry)
+        if back.memory is not None:
+            memory.append((back.memory, inside))
+        found.append(sent(back, stream, after, inside, geometry))
+        if jacobian and step.starts_block:
+            state, grown = growths(state, geometry)
+            growth.append(grown)
+    yield from gradient_rows(found, geometry)
+    yield from jacobian_rows(walked, growth)
+    yield from _embedding_rows(
+        walked, of_first(at_embedding(walked, state), like=walked.out), arrived, scattering.spread
+    )
 
 
-def _embedding_rows(walked: Forward, gradient: Array, spread: Spread) -> Iterator[Row]:
-    """The stream's first value, and the parameters of the embedding (E3)."""
+def _embedding_rows(walked: Forward, gradient: Array, arrived: Head, spread: Spread) -> Iterator[Row]:
+    """The stream's first value, and the parameters of the embedding, which may be the head's too (E3, H9)."""
     spec, geometry = walked.spec, walked.geometry
     at: Row = {"stack": walked.stack, "layer": 0, "sublayer": "embed"}
     trace = geometry.trace(gradient)
     yield row(at, "stream_grad", "l2", spread.geometric(trace), spread=spread)
     yield row(at, "stream_grad", "grad_coherence", geometry.coherence(gradient))
     roles = {role: geometry.total(part) for role, part in walked.embed.roles(gradient).items()}
-    before = gradient * walked.embed.slope
+    before = walked.embed.back(gradient)
     table = spec.embedding_scale(walked.stack).multiplier ** 2 * geometry.total(geometry.equal_inputs * before)
-    roles["embed"] = table
+    if walked.spec.tie_embeddings and walked.stack == list(spec.stacks)[-1]:
+        roles["embed+head"] = table + geometry.total(arrived.role + arrived.crossed)
+    else:
+        roles["embed"] = table
     if spec.position == "learned":
         roles["position"] = geometry.total(geometry.equal_positions * before)
     yield from parameters(at, roles, spread)

@@ -1,30 +1,53 @@
-"""Averaged partial Jacobian norms between layers, and growth per layer (equations J1 and J2 of ``docs/theory.md``)."""
+"""Averaged partial Jacobian norms between layers, and growth per layer (equations J1 and J2 of ``docs/theory.md``).
 
-from collections.abc import Iterator
+Both are what becomes of E⟨g_i, g_j⟩ = 1 for a token with itself, started behind the last block and behind each block.
+They walk back beside the loss's gradient, as its second and third companions.
+"""
+
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from normlab.theory.backward import Gradient, at_embedding, step_back
+from normlab.theory.copies import replace
 from normlab.theory.forward import Forward
+from normlab.theory.geometry import Geometry
+from normlab.theory.kernels import Array
 from normlab.theory.rows import Row, row
 
 
-def jacobian_rows(forward: Forward) -> Iterator[Row]:
-    """Yield ``apjn`` from each layer to the last, and each layer's exponent ½ ln APJN(ℓ − 1 → ℓ)."""
-    if any(step.second is not None for step in forward.steps):
+def accompanied(state: Gradient, geometry: Geometry) -> Gradient:
+    """Return a gradient behind the last block with the two that E‖∂x_L/∂x_ℓ‖² and one block's growth begin with."""
+    own = np.broadcast_to(geometry.own, state.x.shape)
+    along = state.along if isinstance(state.along, float) else np.stack([state.along, 0 * own, 0 * own])
+    return replace(state, x=np.stack([state.x, own, own]), along=along)
+
+
+def growths(state: Gradient, geometry: Geometry) -> tuple[Gradient, Array]:
+    """At the start of a block, read what became of both; the second begins anew behind the block before."""
+    found = geometry.mean_square(state.x)[1:]
+    x, fresh = state.x.copy(), state.fresh
+    x[2] = geometry.own
+    if not isinstance(fresh, float) or fresh != 1:
+        fresh = np.array(np.broadcast_to(fresh, x.shape))
+        fresh[2] = 1.0
+    return replace(state, x=x, fresh=fresh), found
+
+
+def jacobian_rows(forward: Forward, found: Sequence[Array]) -> Iterator[Row]:
+    """Yield ``apjn`` from each layer to the last, and each layer's exponent ½ ln APJN(ℓ − 1 → ℓ).
+
+    Args:
+        forward: the forward pass.
+        found: what :func:`growths` found, from the last block to the first.
+    """
+    if not found:
         return
-    own = forward.geometry.own
-    depth = forward.spec.stacks[forward.stack]
-    for layer, value in end_to_end(forward):
-        at: Row = {"stack": forward.stack, "layer": layer, "to_layer": depth}
-        yield row(at, "", "apjn", value)
-    for layer in range(1, depth + 1):
-        state = Gradient(own + 0 * forward.out)
-        for step in reversed([step for step in forward.steps if step.where.layer == layer]):
-            state, _ = step_back(step, state, parameters=False)
-        growth = float(np.log(forward.geometry.trace(state.x) / forward.geometry.count)) / 2
-        at = {"stack": forward.stack, "layer": layer - 1, "to_layer": layer}
-        yield row(at, "", "lyapunov", growth) | {"status": "ok"}
+    to_last, single = np.array(found).T
+    layers = np.arange(len(found) - 1, -1, -1)
+    at: Row = {"stack": forward.stack, "layer": layers}
+    yield row(at | {"to_layer": forward.spec.stacks[forward.stack]}, "", "apjn", to_last)
+    yield row(at | {"to_layer": layers + 1}, "", "lyapunov", np.log(single) / 2) | {"status": "ok"}
 
 
 def end_to_end(forward: Forward) -> Iterator[tuple[int, float]]:
@@ -33,4 +56,4 @@ def end_to_end(forward: Forward) -> Iterator[tuple[int, float]]:
     for step in reversed(forward.steps):
         state, _ = step_back(step, state, parameters=False)
         if step.starts_block:
-            yield step.where.layer - 1, forward.geometry.trace(at_embedding(forward, state)) / forward.geometry.count
+            yield step.where.layer - 1, float(forward.geometry.mean_square(at_embedding(forward, state)))

@@ -7,11 +7,14 @@ For A = softmax(ℓ) over m independent logits of variance x, with G_k(y) = E ex
 since 1/Z^k = ∫ z^(k−1) exp(−z Z) dz / Γ(k).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
 
 from normlab.theory.kernels import Array
 
@@ -20,6 +23,8 @@ LARGEST: Final = 36.0
 _ROOTS = np.linspace(0.0, np.sqrt(LARGEST), 61)
 _Y = np.linspace(-38.0, 34.0, 361)
 _NORMAL = np.linspace(-6.5, 6.5, 131)
+#: Variances below which two softmaxes act alike, and the step of ln x between curves.
+_LEAST, _LOG_STEP = 0.01, 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +51,11 @@ def tables(tokens: int) -> Tables:
     return Tables(own, np.where(m > 1, centred / uniform, 1.0))
 
 
-def _bounded(root: float) -> list[Array]:
+def _bounded(root: float, y: Array = _Y) -> list[Array]:
     """Return G_0 to G_4 over the grid of y."""
     weight = np.exp(-(_NORMAL**2) / 2)
     weight /= weight.sum()
-    grown = np.exp(np.minimum(_Y[:, None] + root * _NORMAL, 50.0))
+    grown = np.exp(np.minimum(y[:, None] + root * _NORMAL, 50.0))
     powers = np.exp(-grown)
     result = []
     for _ in range(5):
@@ -70,29 +75,43 @@ def _moments(root: float, tokens: int) -> tuple[Array, Array]:
     return second, second - 2 * third + fourth
 
 
-def read(table: Array, seen: Array, variance: Array) -> Array:
-    """Interpolate a table at m = ``seen``, which need not be whole, and the given variances, in their roots."""
-    place = np.sqrt(np.minimum(np.maximum(variance, 0.0), LARGEST)) * (1 / _ROOTS[1])
-    row = np.minimum(place.astype(np.int64), len(_ROOTS) - 2)
-    column = np.minimum(seen.astype(np.int64), table.shape[1]) - 1
-    if table.shape[1] == 1:
-        return np.full_like(variance, table[0, 0])
-    column = np.minimum(column, table.shape[1] - 2)
-    down, across = place - row, seen - 1 - column
-    flat, first = table.ravel(), row * table.shape[1] + column
-    top = flat[first] * (1 - across) + flat[first + 1] * across
-    first += table.shape[1]
-    bottom = flat[first] * (1 - across) + flat[first + 1] * across
-    result: Array = top * (1 - down) + bottom * down
-    return result
+def read(several: Sequence[Array], seen: Array, variance: Array) -> list[Array]:
+    """Interpolate tables at m = ``seen`` ≥ 1, which need not be whole, and the given variances, in their roots."""
+    columns = several[0].shape[1]
+    if columns == 1:
+        return [np.full_like(variance, table[0, 0]) for table in several]
+    down = np.clip(variance, 0.0, LARGEST)
+    np.sqrt(down, out=down)
+    down *= 1 / _ROOTS[1]
+    row = np.minimum(down.astype(np.int64), len(_ROOTS) - 2)
+    column = np.minimum(seen.astype(np.int64), columns - 1)
+    down -= row
+    across = seen - column
+    first = row * columns
+    first += column
+    first -= 1
+    return [_between(table.ravel(), first, columns, across, down) for table in several]
 
 
-def at(table: Array, variance: float) -> Array:
-    """Interpolate a table at one variance, for every m."""
+def _between(table: Array, first: NDArray[np.int64], columns: int, across: Array, down: Array) -> Array:
+    # Places are within the table: "clip" spares a check.
+    corners = [table.take(first + shift, mode="clip") for shift in (0, 1, columns, columns + 1)]
+    for left, right in (corners[:2], corners[2:]):
+        right -= left
+        right *= across
+        left += right
+    top, bottom = corners[0], corners[2]
+    bottom -= top
+    bottom *= down
+    top += bottom
+    return top
+
+
+def at(table: Array | Sequence[float], variance: float) -> Any:
+    """Interpolate a table at one variance: for every m, or the one that it is for."""
     place = min(max(variance, 0.0), LARGEST) ** 0.5 / float(_ROOTS[1])
     row = min(int(place), len(_ROOTS) - 2)
-    result: Array = table[row] * (1 - (place - row)) + table[row + 1] * (place - row)
-    return result
+    return table[row] * (1 - (place - row)) + table[row + 1] * (place - row)
 
 
 @lru_cache(maxsize=16)
@@ -110,12 +129,48 @@ def _large(count: int) -> tuple[Array, Array]:
 
 
 def share(count: int, variance: Array) -> Array:
-    """Return E Σ_s A_is A_js over ``count`` classes, for logits whose covariance between i and j is ``variance``.
+    """Return E Σ_s A_s² over ``count`` classes, for independent logits of that variance (Q2)."""
+    return np.interp(np.sqrt(np.clip(variance, 0.0, LARGEST)), _ROOTS, _large(count)[0])
 
-    Exact for i = j; two softmaxes act as one whose logits vary by what they share. Negative covariances are small.
+
+def meeting(count: int, shared: Array, variance: Array) -> Array:
+    """Return E Σ_s A_s A′_s of two softmaxes whose logits share a part of their variance (Q5).
+
+    Args:
+        count: of classes.
+        shared: covariance of the two logits of a class.
+        variance: of the logits, √(x x′) where the two differ.
     """
-    low = 1 / count + np.minimum(variance, 0.0) / count
-    return np.where(variance < 0, low, np.interp(np.sqrt(np.clip(variance, 0.0, LARGEST)), _ROOTS, _large(count)[0]))
+    ratio = shared / np.maximum(variance, 1e-12)
+    typical = float(np.clip(np.mean(variance), _LEAST, LARGEST))
+    curve = _meetings(count, round(float(np.log(typical)) / _LOG_STEP))
+    grown = share(count, variance) * np.exp(curve(np.clip(ratio, 0.0, 1.0)))
+    alike = (variance < _LEAST) & (shared >= 0)
+    return np.where(alike, share(count, shared), np.where(ratio < 0, (1 + shared) / count, grown))
+
+
+@lru_cache(maxsize=32)
+def _meetings(count: int, place: int) -> CubicSpline:
+    """Return ln of what a shared share of the variance leaves of E Σ A², over that share."""
+    variance = float(np.exp(place * _LOG_STEP))
+    shares = np.linspace(0.0, 1.0, 13)
+    met = np.array([_met(count, variance, float(part) * variance) for part in shares])
+    return CubicSpline(shares, np.log(met / met[-1]))
+
+
+def _met(count: int, variance: float, shared: float) -> float:
+    """V ∫∫ G_11(y, y′) G_00(y, y′)^(V−1) dy dy′: both z integrals, and the average over the shared part, outermost."""
+    weight = np.exp(-(_NORMAL**2) / 2)
+    weight /= weight.sum()
+    y = _Y[::2]
+    at = y[:, None] + np.sqrt(shared) * _NORMAL
+    fine = np.linspace(at.min(), at.max(), 1500)
+    grown = np.exp(np.minimum(fine[:, None] + np.sqrt(variance - shared) * _NORMAL, 50.0))
+    powers = np.exp(-grown)
+    zero, first = (np.interp(at, fine, entries @ weight) for entries in (powers, powers * grown))
+    none, both = (zero * weight) @ zero.T, (first * weight) @ first.T
+    others = np.exp((count - 1) * np.log(np.maximum(none, 1e-300)))
+    return float(count * (both * others).sum() * (y[1] - y[0]) ** 2)
 
 
 def log_partition(count: int, variance: float) -> float:
@@ -123,3 +178,44 @@ def log_partition(count: int, variance: float) -> float:
     root = float(np.sqrt(max(variance, 0.0)))
     beyond = max(root - float(_ROOTS[-1]), 0.0) * float(np.sqrt(2 * np.log(count)))
     return float(np.interp(root, _ROOTS, _large(count)[1])) + beyond
+
+
+@dataclass(frozen=True)
+class Marked:
+    """Moments of a softmax one of whose logits has a mean of its own.
+
+    Attributes:
+        own: E p_0 of that class.
+        square: E p_0².
+        others: E Σ p² over all other classes.
+        log: E ln Σ_s exp(ℓ_s).
+    """
+
+    own: float
+    square: float
+    others: float
+    log: float
+
+
+def marked(count: int, mean: float, extra: float, variance: float) -> Marked:
+    """Return the moments for ``count`` classes (Q4).
+
+    Args:
+        count: of classes, at least 2.
+        mean: of the one logit.
+        extra: by how much its variance exceeds that of the others.
+        variance: of the others.
+    """
+    step = float(_Y[1] - _Y[0])
+    y = np.arange(float(_Y[0]) - max(mean, 0.0), float(_Y[-1]), step)
+    zero, _, second, *_ = _bounded(float(np.sqrt(variance)), y)
+    own = _bounded(float(np.sqrt(variance + extra)), y + mean)
+    log = np.log(np.maximum(zero, 1e-300))
+    all_others, fewer = np.exp((count - 1) * log) * step, np.exp((count - 2) * log) * step
+    without = np.exp(-np.exp(np.minimum(y, 50.0))).sum() * step
+    return Marked(
+        own=float(all_others @ own[1]),
+        square=float(all_others @ own[2]),
+        others=float((count - 1) * (fewer @ (own[0] * second))),
+        log=float(without - all_others @ own[0]),
+    )

@@ -1,136 +1,218 @@
-"""From covariances to rows of the table."""
+"""From covariances to rows of the table: a curve at a time, with one entry for each layer that has it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from normlab.table import COLUMNS, kinds, normalise, ordered
 from normlab.theory.backward import StepBack
-from normlab.theory.finite_width import Scatter, Spread, of_mean_square
 from normlab.theory.forward import Forward, Step
-from normlab.theory.geometry import Geometry
+from normlab.theory.geometry import Geometry, Numbers
 from normlab.theory.kernels import Array
+from normlab.theory.scatter import Spread, joined
 
+#: What rows share by column, and arrays of one length where they differ: one row, or a curve.
 Row: TypeAlias = dict[str, Any]
 
 #: Share of a token's square below which what tokens do not share drowns in a float32 softmax's rounding.
 _RESOLUTION = 5e-5
+_UNRESOLVED = "no theory: tokens are so alike that rounding decides in float32"
 
 
 def table_of(rows: Sequence[Row], cell: Mapping[str, object]) -> pd.DataFrame:
     """Return rows as a table with ``source`` ``theory`` and the columns of a cell, the same in every row."""
+    sizes = [max((value.size for value in row.values() if isinstance(value, np.ndarray)), default=1) for row in rows]
     defaults: Row = {"source": "theory", "status": "ok", "step": 0}
-    columns = {name: [found.get(name, defaults.get(name)) for found in rows] for name in COLUMNS}
-    columns |= {name: [value] * len(rows) for name, value in cell.items()}
-    kind = kinds(columns)
-    data = {name: _categories(values) if kind[name] == "text" else values for name, values in columns.items()}
+    given = {name: [row.get(name, defaults.get(name)) for row in rows] for name in COLUMNS}
+    given |= {name: [value] * len(rows) for name, value in cell.items()}
+    column = {"text": _text, "integer": _integers, "float": _floats}
+    data = {name: column[kind](given[name], sizes) for name, kind in kinds(given).items()}
     return ordered(normalise(pd.DataFrame(data)))
 
 
-def _categories(values: list[object]) -> pd.Series:
+def _text(values: Sequence[Any], sizes: Sequence[int]) -> pd.Categorical:
     """Text whose categories are sorted, which the table takes as it is."""
-    text = ["" if value is None else str(value) for value in values]
-    return pd.Series(text, dtype=pd.CategoricalDtype(sorted(set(text))))
+    parts = [np.atleast_1d(np.asarray("" if value is None else value, dtype=object)) for value in values]
+    names = sorted({str(name) for part in parts for name in (set(part.tolist()) if part.size > 1 else part.tolist())})
+    place = {name: index for index, name in enumerate(names)}
+    codes = [
+        np.full(size, place[str(part[0])]) if part.size == 1 else np.array([place[str(name)] for name in part])
+        for part, size in zip(parts, sizes, strict=True)
+    ]
+    return pd.Categorical.from_codes(np.concatenate(codes), categories=pd.Index(names, dtype=object))
 
 
-def row(at: Row, site: str, quantity: str, value: float, *, role: str = "", spread: Spread | None = None) -> Row:
-    """Return one row; a zero is exact, and NaN needs a reason of its caller."""
-    status = "exact-zero" if value == 0 else "ok" if np.isfinite(value) else "nonfinite"
+def _floats(values: Sequence[Any], sizes: Sequence[int]) -> Array:
+    parts = [np.full(size, np.nan if one is None else one) for one, size in zip(values, sizes, strict=True)]
+    return np.concatenate(parts).astype(np.float64)
+
+
+def _integers(values: Sequence[Any], sizes: Sequence[int]) -> pd.arrays.IntegerArray:
+    numbers = _floats(values, sizes)
+    missing = np.isnan(numbers)
+    return pd.arrays.IntegerArray(np.where(missing, 1, numbers).astype(np.int64), missing)
+
+
+def row(at: Row, site: str, quantity: str, value: Numbers, *, role: str = "", spread: Spread | None = None) -> Row:
+    """Return one curve; a zero is exact, and NaN needs a reason of its caller."""
     sd_log = None if spread is None else spread.sd_log
-    return at | {"site": site, "quantity": quantity, "role": role, "value": value, "sd_log": sd_log, "status": status}
+    found = {"site": site, "quantity": quantity, "role": role, "value": value, "sd_log": sd_log}
+    return at | found | {"status": _status(np.asarray(value))}
 
 
-def activation(
-    at: Row, site: str, covariance: Array, geometry: Geometry, spread: Spread | None = None
-) -> Iterator[Row]:
-    """Yield mean square, rms and token overlap."""
-    square = geometry.mean_square(covariance)
-    one = spread or Spread()
+def _status(value: Array) -> Any:
+    usual = np.isfinite(value) & (value != 0)
+    if usual.all():
+        return "ok"
+    status = np.where(usual, "ok", np.where(value == 0, "exact-zero", "nonfinite")).astype(object)
+    return status if status.ndim else status.item()
+
+
+def _where(at: Row, kept: NDArray[np.bool_] | np.bool_, *arrays: Numbers) -> tuple[Row, list[Numbers]]:
+    """Return what of a curve is kept."""
+    if np.all(kept):
+        return at, list(arrays)
+    return {name: _of(value, kept) for name, value in at.items()}, [_of(value, kept) for value in arrays]
+
+
+def _of(value: Any, kept: NDArray[np.bool_] | np.bool_) -> Any:
+    return value[kept] if isinstance(value, np.ndarray) and value.ndim else value
+
+
+def activation(at: Row, site: str, means: Array, geometry: Geometry, spread: Spread | None = None) -> Iterator[Row]:
+    """Yield mean square, rms and token overlap of covariances."""
+    means = geometry.means(means)
+    square, one = geometry.mean_square(means), spread or Spread()
     rms = one.geometric(square)
     yield row(at, site, "mean_square", rms**2) | {"sd_log": None if spread is None else 2 * one.sd_log}
     yield row(at, site, "rms", rms, spread=spread)
-    if square > 0 and geometry.tokens > 1:
-        overlap = geometry.overlap(covariance)
-        yield row(at, site, "token_overlap", overlap) | {"status": "ok"}
+    if geometry.tokens > 1 and np.any(square > 0):
+        at, (means,) = _where(at, square > 0, means)
+        yield row(at, site, "token_overlap", geometry.overlap(means)) | {"status": "ok"}
 
 
-def gradient(at: Row, site: str, entries: Array, geometry: Geometry, spread: Spread) -> Iterator[Row]:
+def gradient(at: Row, site: str, means: Array, geometry: Geometry, spread: Spread) -> Iterator[Row]:
     """Yield length and coherence."""
-    trace = geometry.trace(entries)
+    means = geometry.means(means)
+    trace = geometry.trace(means)
     yield row(at, site, "l2", spread.geometric(trace), spread=spread)
-    if trace > 0:
-        yield row(at, site, "grad_coherence", geometry.coherence(entries))
+    if np.any(trace > 0):
+        at, (means,) = _where(at, trace > 0, means)
+        yield row(at, site, "grad_coherence", geometry.coherence(means))
 
 
-def forward_rows(forward: Forward, logs: Scatter) -> Iterator[Row]:
-    """Yield the rows of all activations."""
+def parameters(at: Row, squares: Mapping[str, Numbers], spread: Spread) -> Iterator[Row]:
+    """Yield the gradient norm of each role, and of all."""
+    for role, square in squares.items():
+        yield row(at, "", "grad_norm", spread.geometric(square), role=role, spread=spread)
+    yield row(at, "", "grad_norm", spread.geometric(sum(squares.values())), role="all", spread=spread)
+
+
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """What the table needs of a sub-layer's backward pass.
+
+    Attributes:
+        step: the sub-layer.
+        means: averages of the gradients' covariances around it by name; ``stream`` is that after it.
+        roles: averages of each role's entries.
+        after: spread of the gradient after it.
+        inside: of the one at its sum.
+    """
+
+    step: Step
+    means: dict[str, Array]
+    roles: dict[str, Array]
+    after: Spread
+    inside: Spread
+
+
+def sent(back: StepBack, stream: Array, after: Spread, inside: Spread, geometry: Geometry) -> Sent:
+    """Return what the table needs of a sub-layer's backward pass."""
+    found = {"stream": stream, "update": back.update, "inputs": back.inputs, "branch": back.branch}
+    if back.step.wiring.norms_stream:
+        found["total"] = back.total
+    return Sent(back.step, geometry.all_means(found), geometry.all_means(back.roles), after, inside)
+
+
+def _alike(found: Iterable[Any]) -> Iterator[tuple[Row, list[Any], dict[str, Array]]]:
+    """Group what has the same tensors: its rows' common columns, itself, and its averages stacked."""
+    groups: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    for one in found:
+        step = one if isinstance(one, Step) else one.step
+        kind = (step.where.stack, step.where.sublayer, step.waits, step.wiring.norms_stream)
+        groups[*kind, tuple(one.means), tuple(getattr(one, "roles", ()))].append(one)
+    for (stack, sublayer, waits, normed, *_), group in groups.items():
+        steps = [one if isinstance(one, Step) else one.step for one in group]
+        at = {"stack": stack, "sublayer": sublayer, "layer": np.array([step.where.layer for step in steps])}
+        left_out = [name for name, no in (("stream", waits), ("skip", waits), ("total", waits or not normed)) if no]
+        names = [name for name in group[0].means if name not in left_out]
+        yield at, group, {name: np.array([one.means[name] for one in group]) for name in names}
+
+
+def forward_rows(forward: Forward) -> Iterator[Row]:
+    """Yield the curves of all activations."""
     geometry, stack = forward.geometry, {"stack": forward.stack}
-    start = forward.embed.value
     at: Row = stack | {"layer": 0, "sublayer": "embed"}
-    yield from activation(at, "stream", start, geometry, of_mean_square(logs.start, start, geometry))
-    for step, log, total in zip(forward.steps, logs.streams, logs.totals, strict=True):
-        at = stack | {"layer": step.where.layer, "sublayer": step.where.sublayer}
-        yield from _step_rows(at, step, log, total, geometry)
+    yield from activation(at, "stream", forward.embed.value, geometry, forward.of_embed)
+    for at, group, means in _alike(forward.steps):
+        yield from _levels(at, group, means, geometry)
     if forward.spec.has_final_norm or (forward.steps and forward.steps[-1].second is not None):
         at = stack | {"layer": forward.spec.stacks[forward.stack], "sublayer": "final"}
         yield from activation(at, "final", forward.out, geometry)
 
 
-def _step_rows(at: Row, step: Step, log: Array, total: Array, geometry: Geometry) -> Iterator[Row]:
-    if step.waits:
+def _levels(at: Row, group: Sequence[Step], means: dict[str, Array], geometry: Geometry) -> Iterator[Row]:
+    if "stream" in means:
+        yield from activation(at, "stream", means["stream"], geometry, joined(one.of_stream for one in group))
+    else:
         yield at | {"site": "stream", "quantity": "mean_square", "value": float("nan"), "status": "parallel"}
-    else:
-        yield from activation(at, "stream", step.stream, geometry, of_mean_square(log, step.stream, geometry))
-    if step.second is not None:
-        yield from activation(at, "stream2", step.second, geometry)
-    if step.skip is not None and not step.waits:
-        yield from activation(at, "skip", step.skip, geometry)
-        ratio = geometry.mean_square(step.update) / geometry.mean_square(step.skip)
-        yield row(at, "update", "update_ratio", float(np.sqrt(ratio)))
-    yield from activation(at, "update", step.update, geometry)
-    if step.wiring.norms_stream and not step.waits:
-        yield from activation(at, "sum", step.total, geometry, of_mean_square(total, step.total, geometry))
-    yield from activation(at, "input", step.mixer.inputs, geometry)
-    yield from activation(at, "branch", step.mixer.value, geometry)
-    gain = geometry.mean_square(step.mixer.value) / geometry.mean_square(step.mixer.inputs)
-    yield row(at, "branch", "branch_gain", gain)
+    if "total" in means:
+        yield from activation(at, "sum", means["total"], geometry, joined(one.of_total for one in group))
+    for name, site in (("second", "stream2"), ("skip", "skip"), ("update", "update"), ("inputs", "input")):
+        if name in means:
+            yield from activation(at, site, means[name], geometry)
+    yield from activation(at, "branch", means["branch"], geometry)
+    square = {name: geometry.mean_square(of) for name, of in means.items()}
+    if "skip" in means:
+        yield row(at, "update", "update_ratio", np.sqrt(square["update"] / square["skip"]))
+    yield row(at, "branch", "branch_gain", square["branch"] / square["inputs"])
 
 
-def gradient_rows(
-    forward: Forward, back: StepBack, stream: Array, after: Spread, inside: Spread, before: Spread
-) -> Iterator[Row]:
-    """Yield the rows of the gradients around one sub-layer."""
-    step, geometry = back.step, forward.geometry
-    at: Row = {"stack": forward.stack, "layer": step.where.layer, "sublayer": step.where.sublayer}
-    if step.waits:
-        yield at | {"site": "stream_grad", "quantity": "l2", "value": float("nan"), "status": "parallel"}
-    else:
-        yield from gradient(at, "stream_grad", stream, geometry, after)
-    yield from gradient(at, "update_grad", back.update, geometry, inside)
-    if step.wiring.norms_stream and not step.waits:
-        yield from gradient(at, "sum_grad", back.total, geometry, inside)
-    yield from gradient(at, "input_grad", back.inputs, geometry, inside)
-    yield from gradient(at, "branch_grad", back.branch, geometry, inside)
-    squares = {role: max(geometry.total(entries), 0.0) for role, entries in back.roles.items()}
-    for role in _unresolved(step, geometry):
-        if squares.get(role, 0.0) > 0:
-            reason = "tokens are so alike that rounding decides in float32"
-            yield at | {"quantity": "grad_norm", "role": role, "value": float("nan"), "status": f"no theory: {reason}"}
-            del squares[role]
-    yield from parameters(at, squares, inside)
+def gradient_rows(found: Sequence[Sent], geometry: Geometry) -> Iterator[Row]:
+    """Yield the curves of the gradients around sub-layers, and of their parameters."""
+    for at, group, means in _alike(found):
+        inside = joined(one.inside for one in group)
+        if "stream" in means:
+            yield from gradient(at, "stream_grad", means["stream"], geometry, joined(one.after for one in group))
+        else:
+            yield at | {"site": "stream_grad", "quantity": "l2", "value": float("nan"), "status": "parallel"}
+        sites = {"update": "update_grad", "total": "sum_grad", "inputs": "input_grad", "branch": "branch_grad"}
+        for name, site in sites.items():
+            if name in means:
+                yield from gradient(at, site, means[name], geometry, inside)
+        yield from _roles(at, group, inside, geometry)
 
 
-def _unresolved(step: Step, geometry: Geometry) -> tuple[str, ...]:
-    """Roles whose gradient is made of what tokens do not share, where rounding has eaten that."""
-    inputs = step.mixer.inputs
-    lost = step.where.sublayer != "mlp" and geometry.apart(inputs) < _RESOLUTION * geometry.mean_square(inputs)
-    return ("q", "k") if lost else ()
-
-
-def parameters(at: Row, squares: dict[str, float], spread: Spread) -> Iterator[Row]:
-    """Yield the gradient norm of each role, and of all."""
-    for role, square in squares.items():
-        yield row(at, "", "grad_norm", spread.geometric(square), role=role, spread=spread)
-    yield row(at, "", "grad_norm", spread.geometric(sum(squares.values())), role="all", spread=spread)
+def _roles(at: Row, group: Sequence[Sent], spread: Spread, geometry: Geometry) -> Iterator[Row]:
+    """Yield parameters' gradients; of queries and keys only where rounding has left what tokens do not share."""
+    seen = geometry.means(np.array([geometry.means(one.step.seen) for one in group]))
+    lost = geometry.apart(seen) < _RESOLUTION * geometry.mean_square(seen)
+    known: dict[str, Numbers] = {}
+    for role in group[0].roles:
+        known[role] = np.maximum(geometry.total(np.array([one.roles[role] for one in group])), 0.0)
+        gone = lost & (known[role] > 0) & (role in ("q", "k"))
+        if gone.any():
+            there, _ = _where(at, gone)
+            yield there | {"quantity": "grad_norm", "role": role, "value": float("nan"), "status": _UNRESOLVED}
+        if not gone.all():
+            there, (square, variance, shift) = _where(at, ~gone, known[role], spread.variance, spread.shift)
+            one = Spread(variance, shift)
+            yield row(there, "", "grad_norm", one.geometric(square), role=role, spread=one)
+        known[role] = np.where(gone, 0.0, known[role])
+    yield row(at, "", "grad_norm", spread.geometric(sum(known.values())), role="all", spread=spread)

@@ -69,7 +69,6 @@ def test_head_gradient_is_softmax_less_target() -> None:
     """With logits 0 every error is 1/V less one target: its square is 1 − 1/V."""
     spec = ModelSpec(**(FIXED | {"init": "fan-in", "init_options": {"head": 0.0}, "vocab": 8}))
     pairs = of_random(1, 12, 8)
-    out = forward(spec, pairs).out
-    found = head(spec, out, pairs)
+    found = head(forward(spec, pairs))
     assert found.loss == pytest.approx(np.log(8), rel=1e-4)
     assert pairs.trace(found.role) == pytest.approx((1 - 1 / 8) * 64 * 12 / 12**2, rel=1e-4)

@@ -31,7 +31,7 @@ def test_a_batch_is_drawn_again_from_the_cells_columns(data: Text | Random) -> N
 
 
 def _measured(seeds: int, **fields: object) -> pd.DataFrame:
-    spec = ModelSpec(depth=2, width=16, heads=2, **fields)  # type: ignore[arg-type]
+    spec = ModelSpec(**({"depth": 2, "width": 16, "heads": 2} | fields))  # type: ignore[arg-type]
     return concat(run_cell(Cell(spec, seed, Text(2, 8))) for seed in range(seeds))
 
 
@@ -65,3 +65,11 @@ def test_what_theory_stands_on_is_said(change: dict[str, str], says: str) -> Non
 def test_a_model_without_theory_says_why() -> None:
     found = cases(_measured(1, norm="powernorm"))
     assert any("takes statistics over a batch" in sentence for sentence in Beside(found, predicted(found)).sayings)
+
+
+def test_a_reason_names_the_depths_that_it_is_about_once() -> None:
+    """A tied head of a shallow model still sees its token; one behind sixteen blocks hardly does."""
+    measured = concat(_measured(1, depth=depth, tie_embeddings=True) for depth in (1, 2, 16))
+    found = cases(measured)
+    lost = [one for one in Beside(found, predicted(found)).sayings if "tied head" in one]
+    assert len(lost) == 1 and lost[0].startswith("pre at depth 1, 2: theory says no gradients")

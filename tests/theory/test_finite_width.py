@@ -17,7 +17,7 @@ def test_products_of_different_tokens_scatter_as_said() -> None:
     batch = random_batch(1, 24, seed=3, vocab=256)
     pairs = of_batch(*batch)
     walked = forward(spec, pairs)
-    expected = walked.steps[-1].stream[0]
+    expected = walked.last[0]
     distinct = pairs.equal_inputs[0] == 0
     streams: list[torch.Tensor] = []
     for seed in range(60):
@@ -48,3 +48,20 @@ def test_gradients_of_queries_and_keys_at_small_width(kind: str) -> None:
     theory = predict(spec, batch, jacobian=False)
     expected = np.log(theory[theory["role"].isin(["q", "k"])].sort_values(["role", "layer"])["value"].to_numpy())
     assert np.median(np.abs(np.mean(logs, axis=0) - expected)) < 0.07
+
+
+@pytest.mark.parametrize("attention", ["none", "uniform"])
+def test_gradients_of_pre_ln_scatter_as_said(attention: str) -> None:
+    """S9: all inner norms divide by one stream's mean square, and attention passes on what tokens have in common."""
+    spec = ModelSpec(depth=12, width=48, attention=attention)
+    batch = random_batch(1, 16, seed=3)
+    logs = []
+    for seed in range(60):
+        model = build(spec, seed=seed)
+        with record(model, sites=["stream_grad"], quantities=["l2"]) as recorder:
+            model.loss(*batch).backward()
+        rows = recorder.table()
+        logs.append(np.log(rows[rows["layer"] == 0]["value"].item()))
+    theory = predict(spec, batch, jacobian=False)
+    start = theory[(theory["site"] == "stream_grad") & (theory["layer"] == 0) & (theory["quantity"] == "l2")]
+    assert np.std(logs) == pytest.approx(start["sd_log"].item(), rel=0.25)

@@ -9,9 +9,12 @@ from normlab.errors import SpecError
 from normlab.recording import record
 from normlab.spec import ModelSpec
 from normlab.theory import predict
+from normlab.theory.forward import forward
+from normlab.theory.geometry import of_random
+from normlab.theory.propagation import end_to_end
 
-KEY = ["layer", "sublayer", "site", "quantity", "role"]
-TEXT = {name: object for name in ("sublayer", "site", "quantity", "role", "status")}
+KEY = ["stack", "layer", "sublayer", "site", "quantity", "role"]
+TEXT = {name: object for name in ("stack", "sublayer", "site", "quantity", "role", "status")}
 MEANS = ("token_overlap", "grad_coherence")
 
 
@@ -50,6 +53,14 @@ CASES = [
     {"norm": "dyt", "position": "learned", "dropout": 0.1},
     {"parallel": True, "kv_heads": 2},
     {"placement": "ngpt", "norm": "rmsnorm", "qk_norm": "l2norm"},
+    {"position": "sinusoidal"},
+    {"placement": "residual", "position": "sinusoidal", "attention": "uniform"},
+    {"placement": "b2t", "position": "sinusoidal"},
+    {"kind": "encoder-decoder", "position": "sinusoidal", "encoder_depth": 2},
+    {"kind": "encoder-decoder", "placement": "post", "bias": True},
+    {"kind": "encoder-decoder", "attention": "uniform", "activation": "swiglu"},
+    {"kind": "encoder-decoder", "placement": "residual", "norm": "rmsnorm", "qk_norm": "rmsnorm"},
+    {"kind": "encoder-decoder", "placement": "hybridnorm", "kv_heads": 2},
 ]
 
 
@@ -104,9 +115,7 @@ def test_identity_at_initialisation_has_exact_zeros() -> None:
     ("fields", "reason"),
     [
         ({"norm": "batchnorm"}, "statistics over a batch"),
-        ({"kind": "encoder-decoder"}, "cross-attention"),
-        ({"position": "sinusoidal"}, "mean over features"),
-        ({"tie_embeddings": True}, "tied head"),
+        ({"tie_embeddings": True}, "still the embedding"),
         ({"placement": "none", "depth": 20}, "saturates"),
     ],
 )
@@ -143,3 +152,28 @@ def test_gradients_that_rounding_decides_have_no_theory() -> None:
     lost = rows["status"].astype(str).str.contains("rounding decides")
     assert not lost[rows["layer"] < 10].any() and lost[rows["layer"] > 35].all()
     assert (theory[theory["role"] == "v"]["status"] == "ok").all()
+
+
+def test_one_token_has_a_theory_too() -> None:
+    spec = ModelSpec(depth=2, width=32, placement="hybridnorm", position="learned", bias=True, norm="rmsnorm")
+    found = predict(spec, 1, 1)
+    assert not found["status"].astype(str).str.startswith("no theory").any()
+    assert found["value"].notna().all()
+
+
+def test_a_jacobian_changes_nothing_beside_its_own_rows() -> None:
+    spec = ModelSpec(depth=3, width=32, placement="b2t", norm="layernorm")
+    batch = data.text_batch(batch=2, tokens=12)
+    alone, both = (predict(spec, batch, jacobian=wanted) for wanted in (False, True))
+    rest = both[~both["quantity"].isin(["apjn", "lyapunov"])].reset_index(drop=True)
+    assert len(both) == len(rest) + 2 * spec.depth
+    pd.testing.assert_frame_equal(rest.astype(TEXT), alone.astype(TEXT), check_categorical=False, rtol=1e-12)
+
+
+def test_the_jacobian_beside_a_gradient_is_the_one_by_itself() -> None:
+    spec = ModelSpec(depth=4, width=64, placement="post", norm="layernorm")
+    rows = predict(spec, 1, 12)
+    found = rows[rows["quantity"] == "apjn"].set_index("layer")["value"]
+    expected = dict(end_to_end(forward(spec, of_random(1, 12, spec.vocab))))
+    for layer, value in expected.items():
+        assert found[layer] == pytest.approx(value, rel=1e-12)

@@ -1,10 +1,12 @@
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from normlab.cupy_kernels import KernelSpec
+from normlab.cupy_kernels.compile import Cost
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,8 +26,20 @@ def test_the_page_is_a_function_of_the_tables_and_the_record(docs: ModuleType) -
 
 
 @pytest.mark.parametrize(
-    ("registers", "threads", "warps"), [(32, 128, 64), (64, 128, 32), (65, 256, 24), (168, 256, 8)]
+    ("registers", "threads", "shared", "warps"),
+    [(32, 128, 0, 64), (64, 128, 0, 32), (65, 256, 0, 24), (168, 256, 0, 8), (32, 128, 45 * 1024, 16)],
 )
-def test_resident_warps(docs: ModuleType, registers: int, threads: int, warps: int) -> None:
+def test_resident_warps(docs: ModuleType, registers: int, threads: int, shared: int, warps: int) -> None:
     spec = KernelSpec("norm_forward", "bf16", "bf16", vec=8, per=4, team=threads, statistic="rms")
-    assert docs.resident(spec, registers, 64) == warps
+    assert docs.resident(spec, Cost(registers, 0, 0, shared), docs.MULTIPROCESSORS["sm_90"]) == warps
+
+
+def test_more_blocks_than_a_multiprocessor_takes(docs: ModuleType) -> None:
+    spec = KernelSpec("norm_forward", "bf16", "bf16", vec=8, per=1, team=32, statistic="rms")
+    assert docs.resident(spec, Cost(16, 0, 0, 0), docs.Multiprocessor(64, 10, 64 * 1024)) == 40
+
+
+def test_bytes_of_an_element(docs: ModuleType) -> None:
+    spec = KernelSpec("norm_forward", "bf16", "bf16", vec=8, per=4, team=32, statistic="rms")
+    assert docs.moved(spec) == 4 and docs.moved(replace(spec, add=True)) == 8
+    assert docs.moved(replace(spec, function="tensor_moments", dtype="f32", vec=4)) == 4

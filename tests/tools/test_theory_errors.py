@@ -26,6 +26,7 @@ def test_rounds_of_seeds_have_the_moments_of_all(tool: ModuleType) -> None:
         "case": "pre",
         "data": "text",
         "layer": 1,
+        "stack": "decoder",
         "sublayer": "mlp",
         "site": "",
         "quantity": "grad_norm",
@@ -59,7 +60,7 @@ def test_the_page_shows_every_case_that_is_kept(tool: ModuleType) -> None:
 
 
 def test_an_error_is_of_the_geometric_mean(tool: ModuleType) -> None:
-    key = {"layer": 1, "sublayer": "mlp", "site": "stream", "quantity": "rms", "role": ""}
+    key = {"stack": "decoder", "layer": 1, "sublayer": "mlp", "site": "stream", "quantity": "rms", "role": ""}
     measured = pd.DataFrame([key | {"mean": np.log(1.1), "sd": 0.4, "count": 16}])
     predicted = pd.DataFrame([key | {"value": 1.0, "sd_log": 0.3, "status": "ok"}])
     (found,) = tool.compare(measured, predicted).to_dict("records")
