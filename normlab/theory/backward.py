@@ -11,9 +11,10 @@ import numpy as np
 
 from normlab.theory.copies import replace
 from normlab.theory.elementwise import added, of_first, scaled
-from normlab.theory.forward import Forward, Step
+from normlab.theory.forward import Forward
 from normlab.theory.kernels import Array
 from normlab.theory.state import Link
+from normlab.theory.step import Step
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,6 +65,7 @@ class Elementwise:
 
 
 _NONE = np.empty(0)
+_UNCHANGED = Elementwise(_NONE, _NONE)
 
 
 class Back(NamedTuple):
@@ -83,7 +84,7 @@ class Back(NamedTuple):
 
 def identity(covariance: Array) -> Elementwise:
     """Return the map that changes nothing."""
-    return Elementwise(covariance, covariance)
+    return replace(_UNCHANGED, value=covariance, unit=covariance)
 
 
 def scaled(factor: float, entries: Array) -> Array:

@@ -3,7 +3,7 @@
 The walk reads the same :class:`~normlab.placements.Wiring` as a block, so it knows no placement by name.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,86 +22,13 @@ from normlab.theory.reasons import NoTheory
 from normlab.theory.scatter import Log, Spread, after_sum, of_mean_square, of_start
 from normlab.theory.start import embedded
 from normlab.theory.state import Held, State, begin, joined, skipped
+from normlab.theory.step import Step
 from normlab.where import StackName, Where
 
 #: A mean square beyond which numbers of a float32 model overflow.
 _OVERFLOW = 1e30
 #: A mean square below which tokens are the same.
 _SMALL = 1e-30
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """One sub-layer.
-
-    Attributes:
-        where: its address.
-        wiring: its switches.
-        inner: the norm before F.
-        mixer: F.
-        output: the norm after F.
-        outer: the norm on the sum.
-        waits: whether its update waits for the next sub-layer's sum (parallel attention).
-        dropped: what dropout multiplies an update's covariance by: a token's own by 1/(1 − p).
-        term: covariance of what a learnable branch scale multiplies (B5).
-        means: averages (:meth:`Geometry.means`) of covariances around it, by name.
-        log_before: covariance of the logarithms of what the inner norm reads (S2), where the skip passes it too.
-        singles_before: its entries of tokens with themselves, where the skip does not.
-        log: covariance of the logarithms of the sum, where it is normed.
-        of_stream: spread of the stream's mean square.
-        of_total: spread of the sum's.
-    """
-
-    where: Where
-    wiring: Wiring
-    inner: Elementwise
-    mixer: AttentionMap | MlpMap
-    output: Elementwise
-    outer: Elementwise
-    waits: bool
-    dropped: Array | float
-    term: Array | None
-    means: Mapping[str, Array]
-    log_before: Log
-    singles_before: Log
-    log: Log
-    of_stream: Spread
-    of_total: Spread
-
-    @property
-    def starts_block(self) -> bool:
-        """Whether it is its block's first."""
-        return (self.where.index - 1) % self.where.sublayers == 0
-
-    @property
-    def seen(self) -> Array:
-        """Covariance of what the sub-layer mixes: of keys and values that are not made of z, what they are made of."""
-        return self.mixer.inputs if isinstance(self.mixer, MlpMap) else self.mixer.read("k")
-
-    @property
-    def stream(self) -> Array:
-        """Averages of the covariance of the stream after the sub-layer."""
-        return self.means["stream"]
-
-    @property
-    def update(self) -> Array:
-        """The same of what is added; with parallel attention, of both updates together at the MLP."""
-        return self.means["update"]
-
-    @property
-    def total(self) -> Array:
-        """The same of the sum."""
-        return self.means["total"]
-
-    @property
-    def skip(self) -> Array | None:
-        """The same of what the update is added to; ``None`` where there is no residual sum."""
-        return self.means.get("skip")
-
-    @property
-    def second(self) -> Array | None:
-        """The same of the second stream after the sub-layer."""
-        return self.means.get("second")
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,13 +9,14 @@ from normlab.spec import ModelSpec
 from normlab.theory.attention_averages import AverageWeights
 from normlab.theory.backward import at_streams, step_back
 from normlab.theory.batches import geometry_of
-from normlab.theory.forward import Forward, Step, forward
+from normlab.theory.forward import Forward, forward
 from normlab.theory.geometry import averages
 from normlab.theory.growth import Exponents, exponents
 from normlab.theory.head import head
 from normlab.theory.limits import beyond
 from normlab.theory.mixing import AttentionMap
 from normlab.theory.reasons import NoTheory
+from normlab.theory.step import Step
 
 
 def derivation(spec: ModelSpec, *, tokens: int = 64, laws: Exponents | None = None) -> str:

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from normlab.table import COLUMNS, kinds, normalise, ordered
 from normlab.theory.backward import StepBack
-from normlab.theory.forward import Forward, Step
+from normlab.theory.forward import Forward
 from normlab.theory.geometry import Geometry, Numbers
 from normlab.theory.kernels import Array
 from normlab.theory.scatter import Spread, joined
+from normlab.theory.step import Step
 
 #: What rows share by column, and arrays of one length where they differ: one row, or a curve.
 Row: TypeAlias = dict[str, Any]
