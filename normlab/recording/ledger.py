@@ -1,6 +1,7 @@
 """The books of one step: sums by entry. Token moments wait here, and become sums in batches."""
 
 from collections.abc import Callable, Sequence
+from threading import RLock
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -67,6 +68,8 @@ class Ledger:
         self._booked: list[Any] = []
         self._waiting: dict[tuple[Any, ...], list[Waiting]] = {}
         self._count = 0
+        # A backward pass in another thread may book while a forward pass begins here.
+        self._lock = RLock()
         self._turn: dict[str, Callable[[Sequence[Any]], list[Sums]]] = {
             "activation": activation_sums,
             "gradient": lambda batch: gradient_sums(batch, loss_scale),
@@ -106,13 +109,15 @@ class Ledger:
 
     def settle(self) -> None:
         """Turn everything that waits into sums."""
-        self._turn_all()
-        every = iter(self._booked)
-        for record, slots, call, dtype, head in zip(every, every, every, every, every, strict=True):
-            sums = record.sums()
-            for slot in slots:
-                self.add(Entry(slot, call, dtype, head), sums)
-        self._booked = []
+        with self._lock:
+            # Taken first: what is booked from here on may still wait when the rest has been turned.
+            booked, self._booked = self._booked, []
+            self._turn_all()
+            every = iter(booked)
+            for record, slots, call, dtype, head in zip(every, every, every, every, every, strict=True):
+                sums = record.sums()
+                for slot in slots:
+                    self.add(Entry(slot, call, dtype, head), sums)
 
     def _turn_all(self) -> None:
         waiting, self._waiting, self._count = self._waiting, {}, 0
@@ -143,11 +148,12 @@ class Ledger:
         return bool(self._marked)
 
     def _keep(self, kind: str, moments: Moments, like: TokenMoments | None = None) -> Waiting:
-        if self._count >= BATCH:
-            self._turn_all()
         one = Waiting(moments)
-        self._waiting.setdefault((kind, *(_shape(like) if like else ())), []).append(one)
-        self._count += 1
+        with self._lock:
+            if self._count >= BATCH:
+                self._turn_all()
+            self._waiting.setdefault((kind, *(_shape(like) if like else ())), []).append(one)
+            self._count += 1
         return one
 
 

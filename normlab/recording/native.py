@@ -6,6 +6,7 @@ compiler is there; without it, and for every tensor that it does not take, there
 """
 
 import ctypes
+import sys
 import threading
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -35,7 +36,8 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 class Memory:
     """Memory that the library writes numbers into, one tensor's after the other's.
 
-    It is used again for the next step, so that a training loop finds it in the caches.
+    It is used again for the next step, so that a training loop finds it in the caches; what somebody still holds
+    is not, since a backward pass in another thread may write while the next forward pass begins.
     """
 
     __slots__ = ("_blocks", "_block", "_address", "_number", "_used", "_lock")
@@ -46,9 +48,10 @@ class Memory:
         self.clear()
 
     def clear(self) -> None:
-        """Let everything be written over."""
-        self._number, self._used, self._address = -1, 0, 0
-        self._block = np.empty(0)
+        """Let everything be written over that nobody holds any more."""
+        with self._lock:
+            self._number, self._used, self._address = -1, 0, 0
+            self._block = np.empty(0)
 
     def take(self, length: int) -> tuple[int, np.ndarray]:
         """Return the address of ``length`` numbers that nobody else gets, and the numbers."""
@@ -63,8 +66,8 @@ class Memory:
         self._number += 1
         if self._number == len(self._blocks):
             self._blocks.append(np.empty(max(length, _BLOCK)))
-        elif self._blocks[self._number].size < length:
-            self._blocks[self._number] = np.empty(length)
+        elif self._blocks[self._number].size < length or sys.getrefcount(self._blocks[self._number]) > _UNHELD:
+            self._blocks[self._number] = np.empty(max(length, _BLOCK))
         self._block, self._used = self._blocks[self._number], 0
         self._address = self._block.ctypes.data
 
@@ -258,3 +261,5 @@ _GRADIENT: Final = len(COLUMNS["gradient"]) + 1
 _PAIR: Final = len(COLUMNS["pair"])
 #: Numbers in a block of memory.
 _BLOCK: Final = 8192
+#: References to a block that nobody holds: that of the list, and that of who counts.
+_UNHELD: Final = 2

@@ -52,7 +52,9 @@ class Grouped(NamedTuple):
 
 
 class Parameters:
-    """The parameters of a plan where they stand in a model: found once, read after every backward pass.
+    """The parameters of a plan where they stand in a model, read after every backward pass.
+
+    They are found once, and again when a module has been replaced.
 
     Args:
         model: the model.
@@ -63,41 +65,69 @@ class Parameters:
     """
 
     def __init__(self, model: nn.Module, parameters: Sequence[Parameter]) -> None:
-        owners = [(path, module._parameters) for path, module in model.named_modules(remove_duplicate=False)]
-        places = {f"{path}.{key}" if path else key: (owner, key) for path, owner in owners for key in owner.keys()}
-        for parameter in parameters:
-            if parameter.name not in places:
+        self._model, self._planned = model, parameters
+        self._last: tuple[tuple[torch.dtype, ...], Grouped] | None = None
+        self._find()
+        self._held: list[Tensor | None] = [*self._tensors()]
+
+    def _find(self) -> None:
+        """Find out where the parameters stand."""
+        modules = list(self._model.named_modules(remove_duplicate=False))
+        self._children = [(module._modules, dict(module._modules)) for _, module in modules]
+        owners = [(path, module._parameters) for path, module in modules]
+        self._names = {f"{path}.{key}" if path else key: (owner, key) for path, owner in owners for key in owner.keys()}
+        nowhere: tuple[dict[str, nn.Parameter | None], str] = {}, ""
+        self._places = [self._names.get(parameter.name, nowhere) for parameter in self._planned]
+        self._all = {(id(owner), key): (name, owner, key) for name, (owner, key) in self._names.items()}.values()
+
+    def _standing(self) -> list[Tensor | None]:
+        """Return the plan's parameters as they are now, and ``None`` for one that is gone."""
+        if any(now != before for now, before in self._children):
+            self._find()
+        # A scripted module's parameters are no dictionary.
+        return [owner[key] if key in owner else None for owner, key in self._places]
+
+    def _tensors(self) -> list[Tensor]:
+        """Return the plan's parameters as they are now, refused where one is not there."""
+        found: list[Tensor] = []
+        for parameter, tensor in zip(self._planned, self._standing(), strict=True):
+            if tensor is None:
                 raise RecordingError(
                     f"the site plan names the parameter {parameter.name!r}, which the model does not have: "
-                    f"give a name from model.named_parameters(){suggest(parameter.name, places)}"
+                    f"give a name from model.named_parameters(){suggest(parameter.name, self._names)}"
                 )
-        self._planned = parameters
-        self._places = [places[parameter.name] for parameter in parameters]
-        self._all = {(id(owner), key): (name, owner, key) for name, (owner, key) in places.items()}.values()
-        self._last: tuple[tuple[torch.dtype, ...], Grouped] | None = None
+            found.append(tensor)
+        return found
 
-    def tensors(self) -> list[Tensor]:
-        """Return the plan's parameters as they are now."""
-        return [owner[key] for owner, key in self._places]
-
-    def every(self) -> Iterator[Tensor]:
-        """Yield all of the model's parameters, also those that the plan does not name."""
-        for _, owner, key in self._all:
-            if (parameter := owner[key]) is not None:
-                yield parameter
+    def every(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield all of the model's parameters by name, also those that the plan does not name."""
+        self._standing()
+        for name, owner, key in self._all:
+            if key in owner and (parameter := owner[key]) is not None:
+                yield name, parameter
 
     def stale(self) -> str:
         """Return the name of a parameter that already has a gradient other than zero, or nothing."""
-        for name, owner, key in self._all:
-            gradient = None if owner[key] is None else owner[key].grad
-            if gradient is not None and bool(_values(gradient).any()):
+        for name, parameter in self.every():
+            if parameter.grad is not None and bool(_values(parameter.grad).any()):
                 return name
         return ""
 
+    def hold(self) -> None:
+        """Let the parameters that stand in the model now be those whose changes are counted."""
+        self._held = self._standing()
+
+    def versions(self) -> list[int]:
+        """Return how often each of the held parameters was changed in place so far.
+
+        Not those that stand in the model now: ``functional_call`` puts others there for the length of a call.
+        """
+        return [-1 if tensor is None else version(tensor) for tensor in self._held]
+
     def changed(self, before: Sequence[int]) -> str:
         """Return the name of a parameter whose number of changes is not that of ``before``, or nothing."""
-        for parameter, tensor, number in zip(self._planned, self.tensors(), before, strict=True):
-            if version(tensor) != number:
+        for parameter, now, number in zip(self._planned, self.versions(), before, strict=True):
+            if now != number:
                 return parameter.name
         return ""
 
@@ -107,7 +137,7 @@ class Parameters:
         Args:
             loss_scale: what gradients are divided by.
         """
-        tensors = self.tensors()
+        tensors = self._tensors()
         gradients = [tensor.grad for tensor in tensors]
         present = [(index, gradient) for index, gradient in enumerate(gradients) if gradient is not None]
         there = [index for index, _ in present]

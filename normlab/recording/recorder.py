@@ -30,7 +30,7 @@ from normlab.recording.refusals import (
 from normlab.recording.rows import table_of
 from normlab.recording.selection import select
 from normlab.recording.state import Expected, SiteKey, State, StepState
-from normlab.recording.tensors import dtype_name, recomputing, version
+from normlab.recording.tensors import dtype_name, recomputing
 from normlab.recording.watches import Watches
 
 
@@ -165,7 +165,7 @@ class Recorder:
             self._observer.close()
             self._attachment.detach()
             if self._graph and not self._warned and self._selection.quantities & {"grad_norm", "grad_rms"}:
-                self._warned = warn_if_cleared(self._parameters.every())
+                self._warned = warn_if_cleared(parameter for _, parameter in self._parameters.every())
         self._stepped = True
         self._step += 1
         if not self._pausing:
@@ -197,6 +197,7 @@ class Recorder:
     def _open(self) -> None:
         self._fresh, self._graph = True, False
         self._versions = []
+        self._parameters.hold()
         if not self._step:
             self._refuse_stale_gradients()
         self._observer.begin(Ledger(self._loss_scale))
@@ -214,7 +215,7 @@ class Recorder:
         if recomputing():
             return
         # A model may change its parameters itself while it runs, as embeddings of a largest norm do.
-        self._versions = [version(parameter) for parameter in self._parameters.tensors()]
+        self._versions = self._parameters.versions()
         self._observer.end_pass(failed)
 
     def _module_ran(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:

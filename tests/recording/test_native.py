@@ -157,6 +157,23 @@ def test_the_largest_and_smallest_numbers_keep_their_digits() -> None:
         agree(named(activation_of(x, None)), {"kurtosis": activation_by_definition(x)["kurtosis"]}, 1.0)
 
 
+@pytest.mark.parametrize("length", [10, 8192, 20_000])
+def test_memory_is_used_again_unless_somebody_holds_it(length: int) -> None:
+    memory = Memory()
+    (first, numbers), second = memory.take(length), memory.take(length)[0]
+    numbers[:] = 1.0
+    memory.clear()
+    other, others = memory.take(length)
+    assert other != first
+    others[:] = 2.0
+    assert (numbers == 1.0).all()
+    memory.clear()
+    del numbers, others
+    assert (memory.take(length)[0], memory.take(length)[0]) != (first, second)
+    memory.clear()
+    assert memory.take(length)[0] == other
+
+
 @pytest.mark.needs("compiler")
 def test_the_same_bits_with_the_smallest_instruction_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Path(native.__file__).with_name("native.cpp")

@@ -192,3 +192,35 @@ def test_a_parameter_without_entries() -> None:
         model(torch.ones(2, 3)).sum().backward()
     statuses = recorder.table().query("name == 'none'").set_index("quantity")["status"]
     assert statuses["param_rms"] == "empty" and statuses["grad_norm"] == "no gradient"
+
+
+def test_a_module_that_is_replaced_between_steps() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    with nl.record(model) as recorder:
+        model(torch.ones(2, 3)).sum().backward()
+        recorder.step()
+        model.zero_grad()
+        model[1] = nn.Linear(3, 3)
+        model(torch.ones(2, 3)).sum().backward()
+    found = recorder.table().query("step == 1 and name == '1.weight'").set_index("quantity")["value"]
+    weight = model[1].weight
+    assert found["param_rms"] == pytest.approx(norm(weight.detach()) / 3)
+    assert found["grad_norm"] == pytest.approx(norm(weight.grad))
+
+
+def test_a_parameter_that_a_module_has_not_got_is_refused() -> None:
+    plan = SitePlan(parameters=(Parameter("bias", Address(name="bias"), ""),))
+    with pytest.raises(RecordingError, match="the parameter 'bias', which the model does not have"):
+        nl.record(nn.Linear(3, 3, bias=False), sites=plan)
+
+
+def test_parameters_that_are_swapped_for_one_call_have_not_changed() -> None:
+    model = nn.Linear(3, 3)
+    with torch.no_grad():
+        model.weight.mul_(1.0)
+    copies = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    assert copies["weight"]._version != model.weight._version
+    with nl.record(model) as recorder:
+        torch.func.functional_call(model, copies, (torch.ones(2, 3),))
+        model(torch.ones(2, 3)).sum().backward()
+    assert recorder.table().query("quantity == 'count'")["value"].tolist() == [4, 2]

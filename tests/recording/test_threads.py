@@ -103,3 +103,30 @@ def test_a_backward_pass_in_another_thread_still_counts() -> None:
             backward(model(x()).square().sum())
         tables.append(recorder.table())
     pd.testing.assert_frame_equal(*tables)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_forward_pass_while_the_one_before_runs_backward_in_another_thread(dtype: torch.dtype) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(20))).to(dtype)
+    given = [torch.randn((2, 100, 64), generator=torch.Generator().manual_seed(seed)).to(dtype) for seed in range(40)]
+    columns = ["name", "quantity", "value"]
+    tables = []
+    for ahead in (False, True):
+        model.zero_grad()
+        running: list[threading.Thread] = []
+        with nl.record(model, sites=["output_grad"]) as recorder:
+            for one in given:
+                loss = model(one).square().sum()
+                if running:
+                    running.pop().join()
+                running.append(threading.Thread(target=loss.backward))
+                running[0].start()
+                if not ahead:
+                    running.pop().join()
+            if running:
+                running.pop().join()
+        tables.append(recorder.table()[columns])
+    pd.testing.assert_frame_equal(tables[0], tables[1], rtol=1e-9)
