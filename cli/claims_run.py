@@ -8,7 +8,7 @@ import click
 from normlab.cli.common import common
 from normlab.cli.failures import Command, Failure, Interrupted
 from normlab.cli.output import Output, counted, write_json
-from normlab.cli.progress import watch
+from normlab.cli.progress import computing, watch
 from normlab.files import write_whole
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def _measured(
 
     try:
         with watch(quiet=output.quiet, jobs=jobs) as progress:
-            return run(chosen, quick=quick, seeds=seeds, out=out, jobs=jobs, progress=progress)
+            computed = computing(quiet=output.quiet)
+            return run(chosen, quick=quick, seeds=seeds, out=out, jobs=jobs, computed=computed, progress=progress)
     except KeyboardInterrupt as error:
         raise Interrupted(f"what was measured is saved in {out}; the same command goes on from there") from error
 

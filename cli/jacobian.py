@@ -148,7 +148,7 @@ def _depths(
         theory = theory_of(cases)
         measured += own
         predicted.append(theory)
-        output.note(f"{cases[0].name}:")
+        output.result(f"{cases[0].name}:")
         output.show(layer_table(concat(own), theory))
         if spectrum := lyapunov_words(concat(own)):
             output.result(spectrum)
@@ -166,7 +166,7 @@ def _parts(output: Output, out: Path | None, found: Iterator[list[Case]], given:
     tables, reports, drawn = [], [], None
     for cases in found:
         for case in cases:
-            output.note(f"{case.name}, seed {case.seed}:")
+            output.result(f"{case.name}, seed {case.seed}:")
             seen = _examined(case, given, stack)
             output.show(part_table(seen))
             tables.append(from_rows([row for one in seen for row in one.rows()], case.cell))

@@ -48,15 +48,18 @@ def lyapunov_words(found: "pd.DataFrame") -> str:
 
 
 def part_table(found: Sequence["Examination"]) -> "Table":
-    """One row a part."""
+    """One row a part; what only all singular values tell is left out where no part has them."""
     from rich import box
     from rich.table import Table
 
-    names = ("part", "shape", "‖J‖_F", "largest σ", "residual", "rank", "condition", "ln volume")
+    whole = {"rank": "rank", "condition": "condition", "log_volume": "ln volume"}
+    if not any(one.spectrum.complete for one in found):
+        whole = {}
+    names = ("part", "shape", "‖J‖_F", "largest σ", "residual", *whole.values())
     table = Table(*names, box=box.SIMPLE_HEAD, pad_edge=False)
     for one in found:
         values = report(one)
-        last = [values[name] for name in ("rank", "condition", "log_volume")]
+        last = [values[name] for name in whole]
         table.add_row(
             one.name,
             " × ".join(str(size) for size in one.spectrum.shape),

@@ -72,6 +72,19 @@ def _bar() -> Iterator[Callable[["Progress"], None]]:
         )
 
 
+def computing(*, quiet: bool, patience: float = PATIENCE) -> Callable[[int, int, str], None]:
+    """Return the callback of the computations that come before a sweep: a line now and then, and one at the end."""
+    said = time.monotonic()
+
+    def show(done: int, total: int, name: str) -> None:
+        nonlocal said
+        if not quiet and (done == total or time.monotonic() - said >= patience):
+            said = time.monotonic()
+            click.echo(f"{done} of {counted(total, 'computation')}, the last one {name}", err=True)
+
+    return show
+
+
 def _lines(patience: float = PATIENCE) -> Callable[["Progress"], None]:
     said = time.monotonic()
 

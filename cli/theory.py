@@ -38,6 +38,8 @@ def theory(
     from normlab.table import concat
     from normlab.theory import derivation, exponents, predict
 
+    if out is not None and not out.name.endswith((".csv", ".csv.gz")):
+        raise click.BadParameter(f"{out} ends neither in .csv nor in .csv.gz", param_hint="'--out'")
     specs = grid(**axes({**fields, **_given(fields)}))
     found = [exponents(spec, tokens=tokens) for spec in specs]
     pages = [derivation(spec, tokens=tokens, laws=laws) for spec, laws in zip(specs, found, strict=True)]

@@ -97,7 +97,8 @@ class Parts:
             JacobianError: there are no such blocks.
         """
         if not 1 <= first <= last <= self.depth:
-            raise JacobianError(f"blocks {first} to {last} were asked for: the blocks are 1 to {self.depth}")
+            asked = f"block {first} was" if first == last else f"blocks {first} to {last} were"
+            raise JacobianError(f"{asked} asked for: the blocks are 1 to {self.depth}")
         name = f"block {first}" if first == last else f"blocks {first}-{last}"
         return self.span(self.stream(first - 1), self.stream(last), name)
 

@@ -107,10 +107,11 @@ def _layers(walked: Forward) -> Iterator[str]:
     for layer in sorted({last, *(2**k for k in range(last.bit_length()))}):
         step = ends[layer]
         ratio = float("nan") if step.skip is None else float(np.sqrt(_at(step.update) / max(_at(step.skip), 1e-300)))
-        yield (
+        row = (
             f"{layer:>6} {_at(step.stream):>10.4g} {geometry.overlap(step.stream):>8.4f} {ratio:>12.4g} "
             f"{gradients[layer]:>16.4g}"
         )
+        yield row.replace("nan", "  –")
     if walked.broken:
         yield f"no theory beyond block {last}: {walked.broken}"
 

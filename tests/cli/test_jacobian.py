@@ -103,6 +103,19 @@ def test_one_tokens_own_block_is_a_part() -> None:
         assert found["singular_values"] == pytest.approx(exact.tolist(), rel=1e-9)
 
 
+@pytest.mark.parametrize("line", ["", "--part all"])
+def test_every_table_says_whose_it_is_also_where_it_is_quiet(line: str) -> None:
+    result = jacobian(f"{SMALL} --placements pre,post --depth 1 --quiet {line}")
+    assert (
+        all(f"{name}, layernorm, depth 1, width 8" in result.stdout for name in ("pre", "post")) and not result.stderr
+    )
+
+
+def test_columns_of_the_whole_spectrum_are_shown_where_it_was_asked_for() -> None:
+    some, every = (jacobian(f"{SMALL} --depth 1 --part all {line}").stdout for line in ("", "--full"))
+    assert "residual" in some and "ln volume" not in some and "ln volume" in every
+
+
 def test_the_terminal_shows_errors_and_the_lyapunov_spectrum() -> None:
     result = jacobian(f"{SMALL} --depth 2 --directions 2 --seeds 2 --probes 16")
     assert result.stdout.count("±") >= 10 and "mean log (nats)" in result.stdout

@@ -1,6 +1,6 @@
 import pytest
 
-from normlab.cli.progress import Watch, duration
+from normlab.cli.progress import Watch, computing, duration
 from normlab.sweeps import Progress
 
 
@@ -19,3 +19,14 @@ def test_no_time_left_is_shown_until_every_worker_has_finished_a_cell() -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_computations_are_counted_now_and_then_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    for quiet in (False, True):
+        show = computing(quiet=quiet)
+        for done in (1, 2, 3):
+            show(done, 3, "moments")
+    show = computing(quiet=False, patience=0.0)
+    show(1, 3, "moments")
+    end, first = capsys.readouterr().err.splitlines()
+    assert (end, first) == ("3 of 3 computations, the last one moments", "1 of 3 computations, the last one moments")

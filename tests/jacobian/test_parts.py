@@ -114,8 +114,8 @@ def test_a_part_has_a_name_in_words(text: str, same) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("block 4", "the blocks are 1 to 3"),
-        ("blocks 3-2", "the blocks are 1 to 3"),
+        ("block 4", "block 4 was asked for: the blocks are 1 to 3"),
+        ("blocks 3-2", "blocks 3 to 2 were asked for: the blocks are 1 to 3"),
         ("block 1 cross", "it has attn, mlp"),
         ("block 1 mlp outer norm", "has no outer norm: its norms are inner"),
         ("module stacks.decoder.final_nrm", "did you mean 'stacks.decoder.final_norm'"),
