@@ -148,7 +148,7 @@ def native_activation(
         wanted: which numbers are of use.
         memory: where they are written.
     """
-    if not _taken(x) or (compiled := library()) is None:
+    if not _taken(x, keep) or (compiled := library()) is None:
         return None
     shape = x.shape
     address, numbers = memory.take(_ACTIVATION + (shape[0] * shape[1] + 1) // 2)
@@ -168,7 +168,7 @@ def native_gradient(
     g: Float[Tensor, "sequence token feature"], keep: Bool[Tensor, "sequence token"] | None, memory: Memory
 ) -> Written | None:
     """Return the sums of a gradient, or ``None`` where it needs another way."""
-    if not _taken(g) or (compiled := library()) is None:
+    if not _taken(g, keep) or (compiled := library()) is None:
         return None
     address, numbers = memory.take(_GRADIENT)
     kept = None if keep is None else keep.contiguous()
@@ -199,7 +199,7 @@ def native_pair(
         memory: where they are written.
     """
     terms = (update, skip) if total is None else (update, skip, total)
-    if not all(_taken(term) and term.dtype == update.dtype for term in terms) or (compiled := library()) is None:
+    if not all(_taken(term, keep) and term.dtype == update.dtype for term in terms) or (compiled := library()) is None:
         return None
     address, numbers = memory.take(_PAIR)
     kept = None if keep is None else keep.contiguous()
@@ -243,8 +243,8 @@ def _ready(x: Tensor) -> bool:
     )
 
 
-def _taken(x: Tensor) -> bool:
-    return _ready(x) and (x.stride(2) == 1 or x.shape[2] == 1)
+def _taken(x: Tensor, keep: Tensor | None) -> bool:
+    return _ready(x) and (x.stride(2) == 1 or x.shape[2] == 1) and (keep is None or keep.is_cpu)
 
 
 @lru_cache(maxsize=256)

@@ -137,6 +137,7 @@ def test_what_is_not_finite_or_cannot_be_held_goes_another_way() -> None:
         assert pair_of(draw(2, 3, 40), draw(2, 3, 40), x, None) is None
         assert np.isnan(native_squares([x])).all()
     assert activation_of(torch.full((1, 1, 8), 1e-40), None) is None
+    assert activation_of(draw(2, 3, 4), torch.ones((2, 3), dtype=torch.bool, device="meta")) is None
     for other in (draw(2, 3, 4).double(), draw(2, 4, 3).mT, draw(2, 0, 4), draw(2, 3, 4).to("meta")):
         assert activation_of(other, None) is None
         assert np.isnan(native_squares([other])).all()
