@@ -13,8 +13,8 @@ from normlab.spec import ModelSpec
 
 #: Columns that say what a model was run on.
 _RUN: Final = ("data", "batch", "tokens")
-#: Pairs of positions times sub-layers that one prediction may take: about a second and 300 MB for a million.
-_LARGEST: Final = 1.5e7
+#: Pairs of positions times sub-layers that one prediction may take: about 0.4 seconds and 50 MB for a million.
+_LARGEST: Final = 2.5e7
 
 
 @dataclass(frozen=True)
