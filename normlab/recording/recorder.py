@@ -197,11 +197,17 @@ class Recorder:
     def _open(self) -> None:
         self._fresh, self._graph = True, False
         self._versions = []
-        self._parameters.hold()
-        if not self._step:
-            self._refuse_stale_gradients()
         self._observer.begin(Ledger(self._loss_scale))
+        # First of all this refuses compiled code, in which nothing else may run.
         self._attachment.attach(Calls(self._pass_starts, self._module_ran, self._pass_ended))
+        try:
+            self._parameters.hold()
+            if not self._step:
+                self._refuse_stale_gradients()
+        except RecordingError:
+            self._attachment.detach()
+            self._observer.close()
+            raise
 
     def _pass_starts(self) -> None:
         if recomputing():
