@@ -9,12 +9,12 @@ from normlab.cli.common import common
 from normlab.cli.failures import Command, Failure
 from normlab.cli.inspect_table import layer_table
 from normlab.cli.output import Output, write_json
+from normlab.cli.text_options import DTYPES, text_option, windows
 from normlab.files import write_whole
 
 if TYPE_CHECKING:
     from normlab.inspection import Comparison
 
-_DTYPES = click.Choice(("float32", "float64", "bfloat16", "float16"))
 #: Options that mean nothing for two runs.
 _OF_MODELS = ("text", "dtype_a", "dtype_b", "attention_a", "attention_b", "batch", "tokens", "no_grad")
 
@@ -22,16 +22,10 @@ _OF_MODELS = ("text", "dtype_a", "dtype_b", "attention_a", "attention_b", "batch
 @click.command(cls=Command, short_help="Say where two models or runs part.")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
-@click.option(
-    "--text",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="A UTF-8 text to run both models on; the documentation of Python's standard library unless given.",
-)
-@click.option("--batch", type=click.IntRange(1), default=2, metavar="N", help="Sequences.")
-@click.option("--tokens", type=click.IntRange(2), default=128, metavar="N", help="Tokens in each.")
-@click.option("--dtype-a", type=_DTYPES, default="float32", help="Of the weights of A.")
-@click.option("--dtype-b", type=_DTYPES, default="float32", help="Of the weights of B.")
+@text_option("A UTF-8 text to run both models on; the documentation of Python's standard library unless given.")
+@windows
+@click.option("--dtype-a", type=DTYPES, default="float32", help="Of the weights of A.")
+@click.option("--dtype-b", type=DTYPES, default="float32", help="Of the weights of B.")
 @click.option("--attention-a", metavar="NAME", help="Implementation of A's attention in transformers: eager, sdpa, ...")
 @click.option("--attention-b", metavar="NAME", help="Implementation of B's attention.")
 @click.option("--no-grad", is_flag=True, help="Run forward only; gradients are not compared.")

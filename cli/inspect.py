@@ -9,6 +9,7 @@ from normlab.cli.common import common
 from normlab.cli.failures import Command, Failure
 from normlab.cli.inspect_table import layer_table
 from normlab.cli.output import Output, counted, write_json
+from normlab.cli.text_options import DTYPES, text_option, windows
 from normlab.files import write_whole
 
 if TYPE_CHECKING:
@@ -23,17 +24,11 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="In place of MODEL: a config.json of transformers, or its folder. No weights are read, and none are made.",
 )
-@click.option(
-    "--text",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="A UTF-8 text to run on; the documentation of Python's standard library unless given.",
-)
-@click.option("--batch", type=click.IntRange(1), default=2, metavar="N", help="Sequences.")
-@click.option("--tokens", type=click.IntRange(2), default=128, metavar="N", help="Tokens in each.")
+@text_option("A UTF-8 text to run on; the documentation of Python's standard library unless given.")
+@windows
 @click.option(
     "--dtype",
-    type=click.Choice(("float32", "float64", "bfloat16", "float16")),
+    type=DTYPES,
     help="Of the weights; float32 unless given, and for package.module:function what its module has.",
 )
 @click.option("--no-grad", is_flag=True, help="Run forward only.")

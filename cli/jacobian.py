@@ -14,6 +14,7 @@ from normlab.cli.jacobian_files import write_images, write_table
 from normlab.cli.jacobian_tables import layer_table, lyapunov_words, part_table, records, report
 from normlab.cli.output import Output
 from normlab.cli.spec_options import FIELDS, axes, spec_options
+from normlab.cli.text_options import text_option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,12 +51,7 @@ _COUNTS: Final = {
     multiple=True,
     help="What to measure of every block; all unless given. Repeatable.",
 )
-@click.option(
-    "--text",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="A UTF-8 text to run on; otherwise random tokens, and for MODEL the documentation of Python.",
-)
+@text_option("A UTF-8 text to run on; otherwise random tokens, and for MODEL the documentation of Python.")
 @click.option("--tokens", type=click.IntRange(1), default=16, metavar="N", help="Positions of a sequence.")
 @click.option("--batch", type=click.IntRange(1), default=1, metavar="N", help="Sequences.")
 @click.option("--stack", type=click.Choice(("decoder", "encoder")), help="Which, of a model that has both.")

@@ -56,22 +56,7 @@ class FigureView:
 
 
 def report(run_or_table: pd.DataFrame | Path | str, path: Path | str, *, inspection: Inspection | None = None) -> Path:
-    """Write the report of a run as one HTML file that opens from disk and needs nothing else.
-
-    It states what was run, the verdicts on the claims that the table can speak to, the plots with what each
-    shows and the aggregated rows behind it, the definitions of all that is named, and how to get from a number
-    to its rows. The same run gives the same bytes.
-
-    Args:
-        run_or_table: a run folder, a table's file, or a table.
-        path: the file to write.
-        inspection: what an inspection said of the model that the table is of; the page leads with it.
-
-    Raises:
-        RunError: the folder is not a run, or has no finished cell.
-        DataError: what was given is not a table, or has no rows.
-        OSError: the file cannot be written.
-    """
+    """Write the report of a sweep, or of one recorded model, as :func:`normlab.reports.report` says."""
     path = Path(path)
     html = page(read_source(run_or_table), inspection)
     write_whole(path, html)

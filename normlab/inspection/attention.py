@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from normlab.inspection.reading import step_by_step
+from normlab.recording.compiled import step_by_step
 
 #: Softmax as the dispatcher names it.
 _SOFTMAXES: Final = ("_softmax", "_safe_softmax")

@@ -2,30 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-import torch
 from torch import Tensor, nn
 
 from normlab.recording import Port
+from normlab.recording.compiled import step_by_step
 from normlab.recording.tensors import arranged, select
 
 #: Called with a port and its tensor ``[sequence, token, feature]``, which may be changed as soon as it returns.
 See: TypeAlias = Callable[[Port, Tensor], None]
-
-
-@contextmanager
-def step_by_step() -> Iterator[None]:
-    """Keep compiled code, and torch's fused encoder layers, from standing in for the modules."""
-    fused = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    eager: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
-    try:
-        with eager:
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
 
 
 @contextmanager

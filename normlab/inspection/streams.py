@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from normlab.inspection.reading import reading, step_by_step
+from normlab.inspection.reading import reading
 from normlab.recording import Address, Architecture, Port, SitePlan
+from normlab.recording.compiled import step_by_step
 from normlab.recording.tensors import tensors_in
 
 #: A tensor among the arguments of a module: a position or a keyword, and the way into containers.

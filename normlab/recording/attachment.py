@@ -9,7 +9,6 @@ What other threads run is not seen: only the thread that attached, and those in 
 checkpointed modules.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -101,7 +100,7 @@ class Attachment:
     def _before(self, module: nn.Module, args: Any) -> None:
         if _UNSEEN.get() or self._calls is None or (get_ident() != self._thread and not recomputing()):
             return
-        if not self._eager.forced and "torch._dynamo" in sys.modules:
+        if not self._eager.forced:
             self._eager.check()
         if module is self._model:
             self._calls.starts()

@@ -3,7 +3,8 @@
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,6 +16,19 @@ from normlab.recording.plan import Address, Parameter, Port, Residual, Scores, S
 
 #: What torch puts between the path of a compiled module and that of what it compiled.
 _WRAPPED: Final = "_orig_mod"
+
+
+@contextmanager
+def step_by_step() -> Iterator[None]:
+    """Keep compiled code, and torch's fused encoder layers, from standing in for the modules."""
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    eager: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    try:
+        with eager:
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
 
 
 def uncompiled(model: nn.Module) -> nn.Module:

@@ -55,6 +55,10 @@ class Memory:
 
     def take(self, length: int) -> tuple[int, np.ndarray]:
         """Return the address of ``length`` numbers that nobody else gets, and the numbers."""
+        if length > _MANY:
+            # These are read at once, and nobody keeps them.
+            numbers = np.empty(length)
+            return numbers.ctypes.data, numbers
         # While the library writes, other threads run: a backward pass may be one of them.
         with self._lock:
             if self._used + length > self._block.size:
@@ -85,7 +89,8 @@ class Written:
     moments = None
 
     def __init__(self, kind: Kind, numbers: np.ndarray, tokens: int) -> None:
-        self._kind, self._numbers, self._tokens = kind, numbers, tokens
+        self._kind, self._tokens = kind, tokens
+        self._numbers: np.ndarray | None = numbers
         self._sums: Sums | None = None
         if tokens > KEPT and kind == "activation":
             # A histogram takes less memory.
@@ -94,7 +99,8 @@ class Written:
     def sums(self) -> Sums:
         """Return it as sums."""
         if self._sums is None:
-            self._sums = _read(self._kind, self._numbers, self._tokens)
+            assert self._numbers is not None
+            self._sums, self._numbers = _read(self._kind, self._numbers, self._tokens), None
         return self._sums
 
 
@@ -259,6 +265,8 @@ _PLAIN: Final = (Tensor, torch.nn.Parameter)
 _ACTIVATION: Final = len(COLUMNS["activation"]) + 1
 _GRADIENT: Final = len(COLUMNS["gradient"]) + 1
 _PAIR: Final = len(COLUMNS["pair"])
+#: Numbers of an activation of so many tokens that a histogram replaces them.
+_MANY: Final = _ACTIVATION + KEPT // 2
 #: Numbers in a block of memory.
 _BLOCK: Final = 8192
 #: References to a block that nobody holds: that of the list, and that of who counts.

@@ -80,10 +80,14 @@ class Parameters:
         self._places = [self._names.get(parameter.name, nowhere) for parameter in self._planned]
         self._all = {(id(owner), key): (name, owner, key) for name, (owner, key) in self._names.items()}.values()
 
-    def _standing(self) -> list[Tensor | None]:
-        """Return the plan's parameters as they are now, and ``None`` for one that is gone."""
+    def _find_again(self) -> None:
+        """Find out anew where the parameters stand if a module has been replaced."""
         if any(now != before for now, before in self._children):
             self._find()
+
+    def _standing(self) -> list[Tensor | None]:
+        """Return the plan's parameters as they are now, and ``None`` for one that is gone."""
+        self._find_again()
         # A scripted module's parameters are no dictionary.
         return [owner[key] if key in owner else None for owner, key in self._places]
 
@@ -101,7 +105,7 @@ class Parameters:
 
     def every(self) -> Iterator[tuple[str, Tensor]]:
         """Yield all of the model's parameters by name, also those that the plan does not name."""
-        self._standing()
+        self._find_again()
         for name, owner, key in self._all:
             if key in owner and (parameter := owner[key]) is not None:
                 yield name, parameter

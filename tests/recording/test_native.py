@@ -195,3 +195,11 @@ def test_the_same_bits_with_the_smallest_instruction_set(tmp_path: Path, monkeyp
     plain = native.loaded(str(tmp_path / "plain.so"))
     monkeypatch.setattr(native, "library", lambda: plain)
     assert bits() == usual
+
+
+def test_memory_of_many_tokens_is_let_go() -> None:
+    memory = Memory()
+    for tokens in (8, 100_000):
+        found = native_activation(draw(1, tokens, 2), None, Wanted(), memory)
+        assert found is not None and found.sums().values[0] == tokens
+    assert sum(block.nbytes for block in memory._blocks) < 100_000

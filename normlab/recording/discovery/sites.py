@@ -8,7 +8,7 @@ from normlab.recording.discovery.branch import Branch
 from normlab.recording.discovery.layers import Place, Row
 from normlab.recording.discovery.showing import Found, Ports
 from normlab.recording.discovery.steps import Tracks
-from normlab.recording.plan import Absent, Address, Observed, Port, Residual
+from normlab.recording.plan import Absent, Address, Observed, Residual
 from normlab.vocabulary import SITES
 
 Part: TypeAlias = Observed | Residual | Absent
@@ -102,8 +102,3 @@ def _site(address: Address, found: Found | None) -> Iterator[Part]:
         yield Observed(address, found.port, gradient=found.whole)
     if gradient in SITES and (found is None or not found.whole):
         yield Absent(address._replace(site=gradient), NOWHERE if found is None else NOT_WHOLE)
-
-
-def ports_of(parts: list[Part]) -> set[Port]:
-    """Return every port among the parts of a plan."""
-    return {part.port for part in parts if isinstance(part, Observed)}

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from normlab.recording.attachment import take_off, unseen
+from normlab.recording.compiled import step_by_step
 from normlab.recording.discovery.causality import causal, counted
 from normlab.recording.discovery.graph import SHAPED, Flow, Kind, Ref, Showing, Value
 from normlab.recording.tensors import tensors_in
@@ -30,7 +31,7 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fl
     """
     writer = Writer(model)
     with ExitStack() as stack:
-        for context in (unseen(), _undisturbed(model), _plain(), writer.watching(), torch.no_grad(), writer):
+        for context in (unseen(), _undisturbed(model), step_by_step(), writer.watching(), torch.no_grad(), writer):
             stack.enter_context(context)
         writer.takes(args, kwargs)
         model(*args, **kwargs)
@@ -205,16 +206,3 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
             with torch.no_grad():
                 for buffer, before in kept:
                     buffer.copy_(before)
-
-
-@contextmanager
-def _plain() -> Iterator[None]:
-    """Keep fused and compiled code from standing in for the modules."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    compiled: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
-    try:
-        with compiled:
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
