@@ -13,7 +13,7 @@ help: ## Say what can be made.
 
 setup: $(READY) ## Create .venv with the package and the pinned versions of all it needs.
 
-$(READY): pyproject.toml constraints.txt normlab/recording/native.cpp $(wildcard normlab/recording/one_pass/*.h)
+$(READY): pyproject.toml constraints.txt normlab/recording/native.cpp $(wildcard normlab/recording/one_pass/*.h normlab/recording/hooks/*.h)
 	@command -v $(PYTHON) >/dev/null || { \
 	  echo "There is no $(PYTHON) here: install Python 3.11 or later, or name it, as in: make PYTHON=python3.12 demo" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

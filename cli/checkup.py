@@ -120,7 +120,7 @@ def _sums() -> dict[str, Any]:
         return {"compiled": False, "why": why}
     try:
         native.loaded(spec.origin)
-    except (OSError, AttributeError) as error:
+    except ImportError as error:
         why = f"{spec.origin} cannot be loaded ({error}): build it again with make setup or pip install"
         return {"compiled": False, "why": why}
     return {"compiled": True, "why": "built with a C++ compiler"}

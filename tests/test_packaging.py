@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
 MAPPED = SETUPTOOLS["package-dir"]
-DATA = (".cpp", ".css", ".cu", ".cuh", ".j2", ".json", ".typed")
+DATA = (".cpp", ".css", ".cu", ".cuh", ".j2", ".json", ".pyi", ".typed")
 COMPILED = tuple(EXTENSION_SUFFIXES)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import get_ident
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch import nn
 from torch.nn.modules import module as torch_module
@@ -21,7 +21,11 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils.hooks import RemovableHandle
 
 from normlab.recording.compiled import Eager
+from normlab.recording.native import library
 from normlab.recording.tensors import recomputing
+
+if TYPE_CHECKING:
+    from normlab.recording._native import Reader
 
 Ran = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
 
@@ -75,8 +79,12 @@ class Attachment:
         self._eager = Eager()
         self._thread = 0
 
-    def attach(self, calls: Calls) -> None:
+    def attach(self, calls: Calls, reader: "Reader | None" = None) -> None:
         """Start calling.
+
+        Args:
+            calls: who is told.
+            reader: compiled code that takes calls in place of ``calls.ran``, where it can.
 
         Raises:
             RecordingError: compiled code is running, which runs past hooks.
@@ -84,10 +92,14 @@ class Attachment:
         self._eager.check()
         self._calls, self._thread = calls, get_ident()
         if not self._handles:
+            before, after, over = self._before, self._after, self._over
+            if reader is not None:
+                around = library().Around(self, reader, self._model, _UNSEEN, self._thread)
+                before, after, over = around.before, around.after, around.over
             self._handles = [
-                register_module_forward_pre_hook(self._before),
-                register_module_forward_hook(self._after, with_kwargs=True),
-                register_module_forward_hook(self._over, always_call=True),
+                register_module_forward_pre_hook(before),
+                register_module_forward_hook(after, with_kwargs=True),
+                register_module_forward_hook(over, always_call=True),
             ]
 
     def detach(self) -> None:

@@ -1,11 +1,14 @@
 """What is known of a tensor that was seen, and the hook that reduces its gradient."""
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from normlab.recording.ledger import Record
+from normlab.recording.native import library
 from normlab.recording.tensors import Seen, arranged, by_head, quiet
 from normlab.recording.watches import PortWatch
 
@@ -16,30 +19,30 @@ if TYPE_CHECKING:
 SEVERAL_BACKWARD: Final = "several backward passes through one forward pass"
 
 
-class Found(Seen):
-    """A tensor that was seen, what it was reduced to, and who awaits its gradient."""
+if TYPE_CHECKING or library() is None:
 
-    __slots__ = ("record", "awaiting")
+    class Found(Seen):
+        """A tensor that was seen, what it was reduced to, and what takes its gradient."""
 
-    def __init__(self, tensor: Tensor) -> None:
-        super().__init__(tensor)
-        self.record: Record | None = None
-        self.awaiting: Awaiting | None = None
+        __slots__ = ("record", "bookings")
 
+        def __init__(self, tensor: Tensor) -> None:
+            super().__init__(tensor)
+            self.record: Record | None = None
+            self.bookings: list[Any] | None = None
 
-class Kept(NamedTuple):
-    """A tensor that a sum needs later, what was found out about it, and how many sums still do."""
-
-    tensor: Tensor
-    found: Found
-    uses: int
+else:
+    Found = library().Found
 
 
 class Awaiting:
     """A hook that reduces the gradient of one tensor, and holds no tensor itself.
 
     Attributes:
+        ledger: the books of the step whose forward pass the tensor belongs to.
+        keep: which tokens count.
         bookings: which slots take the gradient, in turn with the call's number and the dtype of the tensor.
+        fired: whether the gradient has come.
     """
 
     __slots__ = ("observer", "ledger", "keep", "heads", "layout", "tokens", "bookings", "fired")
@@ -51,25 +54,31 @@ class Awaiting:
         self.fired = False
 
     def __call__(self, gradient: Tensor) -> None:
-        """Reduce ``gradient`` into the books of the step whose forward pass it belongs to."""
-        observer, ledger = self.observer, self.ledger
-        if ledger is None or ledger is not observer.ledger:
-            return
-        if self.fired:
-            observer.reasons |= {slot: SEVERAL_BACKWARD for slots in self.bookings[::3] for slot in slots}
-        self.fired = True
+        """Reduce ``gradient``."""
         if self.heads or self.layout != "sequences first":
             with quiet():
                 parts = list(by_head(arranged(gradient, self.layout, self.tokens), self.heads))
         else:
             parts = [(None, gradient)]
-        for head, part in parts:
-            record = observer.reduced_gradient(part, self.keep)
-            every = iter(self.bookings)
-            for slots, call, dtype in zip(every, every, every, strict=True):
-                ledger.book(record, slots, call, dtype, head)
+        self.observer.take_gradient(self, parts)
 
     def through_base(self, shape: torch.Size, gradient: Tensor) -> None:
         """Reduce the gradient of the tensor that the awaited one is a view of, if its own did not come."""
         if not self.fired:
             self(gradient.reshape(shape))
+
+
+def awaited(tensor: Tensor, awaiting: Awaiting, *, in_place: bool) -> tuple[list[Any], list[RemovableHandle]]:
+    """Let a hook await a tensor's gradient; return what takes it, and how to take the hook off.
+
+    Args:
+        tensor: the tensor.
+        awaiting: the hook.
+        in_place: whether the tensor may be changed in place.
+    """
+    handles = [tensor.register_hook(awaiting)]
+    base = tensor._base if in_place else None
+    if base is not None and base.requires_grad and base.numel() == tensor.numel() and base.is_contiguous():
+        # An in-place change of a view takes its hooks out of the graph; those of its base stay.
+        handles.append(base.register_hook(partial(awaiting.through_base, tensor.shape)))
+    return awaiting.bookings, handles

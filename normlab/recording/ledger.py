@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from threading import RLock
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Union
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from normlab.recording.native import Written
+from normlab.recording.native import sums_of
 from normlab.recording.sums import Sums, activation_sums, gradient_sums, pair_sums, unscaled
 from normlab.recording.tokens import PairMoments, TokenMoments
+
+if TYPE_CHECKING:
+    from normlab.recording._native import Written
 
 #: Moments that wait before they are turned into sums together: enough to spread the cost of small tensor
 #: operations, few enough that what waits is small against the activations.
@@ -48,7 +51,7 @@ class Waiting:
 
 
 #: One reduced tensor.
-Record: TypeAlias = Waiting | Written
+Record: TypeAlias = Union[Waiting, "Written"]
 
 
 class Ledger:
@@ -59,11 +62,12 @@ class Ledger:
 
     Attributes:
         totals: the sums by entry, without those of what still waits.
+        scaled: whether gradients are divided by anything.
     """
 
     def __init__(self, loss_scale: float) -> None:
         self.totals: dict[Entry, Sums] = {}
-        self._loss_scale = loss_scale
+        self._loss_scale, self.scaled = loss_scale, loss_scale != 1
         self._marked: dict[Entry, Sums] = {}
         self._booked: list[Any] = []
         self._waiting: dict[tuple[Any, ...], list[Waiting]] = {}
@@ -77,19 +81,19 @@ class Ledger:
             "loss": _loss_sums,
         }
 
-    def activation(self, moments: Written | TokenMoments) -> Record:
+    def activation(self, moments: "Written | TokenMoments") -> Record:
         """Take in an activation."""
-        return moments if isinstance(moments, Written) else self._keep("activation", moments, moments)
+        return self._keep("activation", moments, moments) if isinstance(moments, TokenMoments) else moments
 
-    def gradient(self, moments: Written | TokenMoments) -> Record:
+    def gradient(self, moments: "Written | TokenMoments") -> Record:
         """Take in a gradient."""
         if isinstance(moments, TokenMoments):
             return self._keep("gradient", moments, moments)
-        return moments if self._loss_scale == 1 else Waiting(None, unscaled(moments.sums(), self._loss_scale))
+        return Waiting(None, unscaled(sums_of(moments), self._loss_scale)) if self.scaled else moments
 
-    def pair(self, moments: Written | PairMoments) -> Record:
+    def pair(self, moments: "Written | PairMoments") -> Record:
         """Take in a residual sum."""
-        return moments if isinstance(moments, Written) else self._keep("pair", moments, moments.update)
+        return self._keep("pair", moments, moments.update) if isinstance(moments, PairMoments) else moments
 
     def loss(self, value: Tensor) -> Record:
         """Take in the value of a loss."""
@@ -107,6 +111,11 @@ class Ledger:
         present = self.totals.get(entry)
         self.totals[entry] = sums if present is None else present + sums
 
+    def close(self) -> None:
+        """Turn what waits into numbers that hold no tensor; :meth:`settle` adds them up."""
+        with self._lock:
+            self._turn_all()
+
     def settle(self) -> None:
         """Turn everything that waits into sums."""
         with self._lock:
@@ -115,7 +124,7 @@ class Ledger:
             self._turn_all()
             every = iter(booked)
             for record, slots, call, dtype, head in zip(every, every, every, every, every, strict=True):
-                sums = record.sums()
+                sums = record.sums() if isinstance(record, Waiting) else sums_of(record)
                 for slot in slots:
                     self.add(Entry(slot, call, dtype, head), sums)
 
@@ -140,7 +149,7 @@ class Ledger:
     @property
     def booked(self) -> set[int]:
         """The slots that something was booked under."""
-        return {entry.slot for entry in self.totals}
+        return {entry.slot for entry in self.totals}.union(*self._booked[1::5])
 
     @property
     def marked(self) -> bool:

@@ -3,32 +3,35 @@
 Nothing is recorded for autograd.
 """
 
+from typing import TYPE_CHECKING
+
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from normlab.recording.careful import careful_activation, careful_gradient, careful_pair
 from normlab.recording.fast import comparable, fast_activation, fast_gradient, fast_pair
-from normlab.recording.native import Memory, Written, native_activation, native_gradient, native_pair
+from normlab.recording.native import native_activation, native_gradient, native_pair
 from normlab.recording.on_device import device_activation, device_gradient, device_pair
 from normlab.recording.tensors import quiet
 from normlab.recording.tokens import PairMoments, TokenMoments, Wanted
+
+if TYPE_CHECKING:
+    from normlab.recording._native import Written
 
 
 def activation_moments(
     x: Float[Tensor, "sequence token feature"],
     keep: Bool[Tensor, "sequence token"] | None,
     wanted: Wanted,
-    memory: Memory,
-) -> Written | TokenMoments:
+) -> "Written | TokenMoments":
     """Return the sums of an activation, or the centred moments of every token.
 
     Args:
         x: the tensor, of any floating-point dtype and any strides.
         keep: which tokens count; all unless given.
         wanted: which numbers to compute.
-        memory: where compiled code writes them.
     """
-    written = native_activation(x, keep, wanted, memory)
+    written = native_activation(x, keep, wanted)
     if written is not None:
         return written
     with quiet():
@@ -39,17 +42,15 @@ def gradient_moments(
     g: Float[Tensor, "sequence token feature"],
     keep: Bool[Tensor, "sequence token"] | None,
     wanted: Wanted,
-    memory: Memory,
-) -> Written | TokenMoments:
+) -> "Written | TokenMoments":
     """Return the sums of a gradient, or the norm of every token and the sums over sequences.
 
     Args:
         g: the tensor, of any floating-point dtype and any strides.
         keep: which tokens count; all unless given.
         wanted: which numbers to compute.
-        memory: where compiled code writes them.
     """
-    written = native_gradient(g, keep, memory)
+    written = native_gradient(g, keep)
     if written is not None:
         return written
     with quiet():
@@ -65,8 +66,7 @@ def pair_moments(
     keep: Bool[Tensor, "sequence token"] | None,
     known: tuple[TokenMoments | None, TokenMoments | None],
     wanted: Wanted,
-    memory: Memory,
-) -> Written | PairMoments:
+) -> "Written | PairMoments":
     """Return the sums of a residual sum, or what its tokens contribute.
 
     Args:
@@ -76,9 +76,8 @@ def pair_moments(
         keep: which tokens count; all unless given.
         known: moments of update and skip, if they have been computed.
         wanted: which numbers to compute.
-        memory: where compiled code writes them.
     """
-    written = native_pair(update, skip, total, keep, memory)
+    written = native_pair(update, skip, total, keep)
     if written is not None:
         return written
     with quiet():

@@ -2,15 +2,18 @@
 //
 // Tokens are read from memory once and stay in the caches for what follows.
 //
-// Each function writes the sums of its kind in the order that normlab/recording/sums.py gives them, and behind those of
-// an activation the largest absolute value and the root mean square of each token in float32; behind those of a
-// gradient its largest absolute value. It returns the number of tokens that entered, or -1 where a token that counts is
-// not finite or its root mean square is too small for float32: the caller then takes the careful way.
+// Each pass writes the sums of its kind in the order that normlab/recording/sums.py gives them, and behind those of an
+// activation the largest absolute value and the root mean square of each token in float32; behind those of a gradient
+// its largest absolute value. It returns the number of tokens that entered, or -1 where a token that counts is not
+// finite or its root mean square is too small for float32: the caller then takes the careful way.
+//
+// What Python sees of it is below, and in `hooks/` what happens around a module without the interpreter.
 
 #include "one_pass/activation.h"
 #include "one_pass/gradient.h"
 #include "one_pass/pair.h"
 #include "one_pass/squares.h"
+#include "hooks/objects.h"
 
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(ONE_ISA)
 #define EVERY_ISA __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -18,12 +21,8 @@
 #define EVERY_ISA
 #endif
 
-namespace {
-enum Dtype { FLOAT32, FLOAT16, BFLOAT16 };
-}
-
-// The functions that are called from outside. `stored` says the dtype; `at` holds the shape and, for each tensor, the
-// strides of its sequences and tokens, all in entries; `keep` has an entry a token, or is null where all count.
+// `stored` says the dtype; `at` holds the shape and, for each tensor, the strides of its sequences and tokens, all in
+// entries; `keep` has an entry a token, or is null where all count.
 // Without `vectors`, sums over the tokens of a sequence are left out, and what follows from them is meaningless.
 
 #define BY_DTYPE(call)                            \
@@ -56,22 +55,116 @@ extern "C" EVERY_ISA int64_t normlab_pair(int stored, const void *update, const 
                 shape, strides, keep, reinterpret_cast<Pair *>(sums)))
 }
 
-// Sums of squares of many contiguous tensors; -1 for one that has an entry which is not finite.
-extern "C" EVERY_ISA void normlab_squares(int64_t number, const int *dtypes, const void *const *tensors,
-                                          const int64_t *counts, double *sums) {
-  for (int64_t tensor = 0; tensor < number; ++tensor) {
-    const int stored = dtypes[tensor];
-    const void *x = tensors[tensor];
-    sums[tensor] = [&]() __attribute__((always_inline)) -> double {
-      BY_DTYPE(squares(static_cast<const T *>(x), counts[tensor]))
-    }();
+// The sum of squares of a contiguous tensor; -1 for one that has an entry which is not finite.
+extern "C" EVERY_ISA double normlab_squares(int stored, const void *x, int64_t count) {
+  BY_DTYPE(squares(static_cast<const T *>(x), count))
+}
+
+#include "hooks/around.h"
+
+namespace {
+
+// Calls `run`, which may throw, for Python.
+template <class Run>
+PyObject *for_python(Run run) {
+  try {
+    return run().give();
+  } catch (Raised) {
+    return nullptr;
   }
 }
 
-// The functions are called by ctypes. Where Python's headers are there the library can be imported too, for tools that
-// import every module; the module is empty.
-#if __has_include(<Python.h>)
-#include <Python.h>
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
-PyMODINIT_FUNC PyInit__native() { return PyModule_Create(&definition); }
-#endif
+Ref or_none(Ref made) { return made ? std::move(made) : Ref::to(Py_None); }
+
+PyObject *activation_for_python(PyObject *, PyObject *args) {
+  PyObject *tensor, *mask;
+  int vectors;
+  if (!PyArg_ParseTuple(args, "OOp", &tensor, &mask, &vectors)) return nullptr;
+  return for_python([&] {
+    View x;
+    const bool *keep;
+    const bool is_taken = read(tensor, x) && read_mask(mask, x, keep);
+    return or_none(is_taken ? activation_of(x, keep, vectors) : Ref());
+  });
+}
+
+PyObject *gradient_for_python(PyObject *, PyObject *args) {
+  PyObject *tensor, *mask;
+  if (!PyArg_ParseTuple(args, "OO", &tensor, &mask)) return nullptr;
+  return for_python([&] {
+    View g;
+    const bool *keep;
+    const bool is_taken = read(tensor, g) && read_mask(mask, g, keep);
+    return or_none(is_taken ? gradient_of(g, keep) : Ref());
+  });
+}
+
+PyObject *pair_for_python(PyObject *, PyObject *args) {
+  PyObject *update, *skip, *total, *mask;
+  if (!PyArg_ParseTuple(args, "OOOO", &update, &skip, &total, &mask)) return nullptr;
+  return for_python([&] {
+    View u, s, t;
+    const bool *keep;
+    const bool is_stored = total != Py_None;
+    const bool is_taken = read(update, u) && read(skip, s) && u.is_like(s) && read_mask(mask, u, keep) &&
+                          (!is_stored || (read(total, t) && u.is_like(t)));
+    return or_none(is_taken ? pair_of(u, s, is_stored ? &t : nullptr, keep) : Ref());
+  });
+}
+
+// The sum of squares of a contiguous tensor; NaN where it needs another way.
+double squares_of(PyObject *tensor) {
+  Dtype stored;
+  if (!is_readable(tensor, stored) || asked(tensor, names.is_contiguous) != Py_True) return Py_NAN;
+  const void *data = memory_of(tensor);
+  const int64_t count = number(asked(tensor, names.numel));
+  if (!data || !count) return Py_NAN;
+  const double sum = normlab_squares(stored, data, count);
+  return sum < 0 ? Py_NAN : sum;
+}
+
+PyObject *squares_for_python(PyObject *, PyObject *tensors) {
+  return for_python([&] {
+    const Ref all = got(PySequence_Fast(tensors, "give a sequence of tensors"));
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(static_cast<PyObject *>(all));
+    Ref found = got(PyList_New(count));
+    for (Py_ssize_t at = 0; at < count; ++at) {
+      double sum;
+      try {
+        sum = squares_of(PySequence_Fast_GET_ITEM(static_cast<PyObject *>(all), at));
+      } catch (Raised) {
+        PyErr_Clear();
+        sum = Py_NAN;
+      }
+      PyList_SET_ITEM(static_cast<PyObject *>(found), at, got(PyFloat_FromDouble(sum)).give());
+    }
+    return found;
+  });
+}
+
+PyMethodDef functions[] = {
+    {"activation", activation_for_python, METH_VARARGS, nullptr},
+    {"gradient", gradient_for_python, METH_VARARGS, nullptr},
+    {"pair", pair_for_python, METH_VARARGS, nullptr},
+    {"squares", squares_for_python, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__native() {
+  return for_python([] {
+    find_names();
+    ready_written();
+    ready_found();
+    ready_reader();
+    ready_awaiting();
+    ready_around();
+    Ref module = got(PyModule_Create(&definition));
+    for (PyTypeObject *type : {&WrittenType, &FoundType, &ReaderType, &AwaitingType, &AroundType})
+      done(PyModule_AddType(module, type));
+    return module;
+  });
+}

@@ -1,20 +1,21 @@
 """What happens when a watched module has run: its tensors are reduced at once, and their gradients awaited."""
 
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
-from normlab.errors import RecordingError
-from normlab.recording.awaiting import Awaiting, Found, Kept
+from normlab.recording.awaiting import SEVERAL_BACKWARD, Awaiting, Found, awaited
 from normlab.recording.fast import exact_products
-from normlab.recording.ledger import Entry, Ledger, Record
+from normlab.recording.ledger import Entry, Ledger, Record, Waiting
 from normlab.recording.moments import activation_moments, gradient_moments, pair_moments
-from normlab.recording.native import Memory, library
+from normlab.recording.native import library
+from normlab.recording.problems import HIDDEN, is_hidden, problem_of, sequences_of
 from normlab.recording.scores import scores_sums
-from normlab.recording.tensors import Seen, arranged, by_head, quiet, recomputing, select, tensors_in
+from normlab.recording.tensors import Seen, by_head, quiet, recomputing, select, tensors_in
 from normlab.recording.tokens import Wanted, as_sequences
+from normlab.recording.usual import reader_of
 from normlab.recording.watches import Pair, PortWatch, Watch, Watches
 
 
@@ -31,6 +32,7 @@ class Observer:
         reasons: why a slot has no value although its module ran.
         ran: identities of the modules that ran.
         tokens: numbers of sequences and tokens of the last tensor of a plan that had both.
+        reader: compiled code that stands in for :meth:`module_ran` where everything is usual.
     """
 
     def __init__(self, watches: Watches, wanted: Wanted, mask: Tensor | None) -> None:
@@ -39,18 +41,24 @@ class Observer:
         self.reasons: dict[int, str] = {}
         self.ran: set[int] = set()
         self.tokens: tuple[int, int] = (0, 0)
-        self._calls: dict[int, int] = {}
-        self._memory = Memory()
-        self._awaited: set[PortWatch] = set()
         self._failed = False
-        self._found: dict[int, Found] = {}
-        self._remembered: dict[PortWatch, Kept] = {}
-        self._handles: list[Any] = []
         self._last_gradient: tuple[Seen, Record, Tensor | None] | None = None
+        # The compiled reader has these containers too, so that they stay the same ones.
+        self._calls: dict[int, int] = {}
+        self._awaited: set[PortWatch] = set()
+        self._found: dict[int, Found] = {}
+        # Tensors that sums need later, what is known of them, and how many sums still do.
+        self._remembered: dict[PortWatch, tuple[Tensor, Found, int]] = {}
+        self._handles: list[Any] = []
+        known = (self._found, self._remembered, self._awaited, self._calls, self.ran)
+        self.reader = reader_of(watches, wanted, known)
 
     def begin(self, ledger: Ledger) -> None:
         """Start a step with empty books."""
-        self.ledger, self.reasons, self.ran, self._failed = ledger, {}, set(), False
+        self.ledger, self.reasons, self._failed = ledger, {}, False
+        self.ran.clear()
+        if self.reader is not None:
+            self.reader.observer, self.reader.scaled = self, ledger.scaled
         self._forget()
 
     def start_pass(self) -> None:
@@ -65,26 +73,29 @@ class Observer:
         self._forget()
 
     def end_pass(self, failed: bool) -> None:
-        """Take note of whether the pass ended in an exception."""
+        """Take out what a pass that ended in an exception left, if there were others before it."""
+        # One that failed alone stays until the next: it shows how far the model came.
         self._failed = failed
-
-    def settle(self) -> Ledger:
-        """Return the books in order, without a pass that failed after others."""
-        assert self.ledger is not None
-        # One that failed alone stays: it shows how far the model came.
-        if self._failed and self.ledger.marked:
+        if failed and self.ledger is not None and self.ledger.marked:
+            # At once, since gradients of the passes before it may still come.
             self.ledger.roll_back()
-        self.ledger.settle()
+            self._failed = False
+
+    def books(self) -> Ledger:
+        """Return the books, in which no tensor waits any more."""
+        assert self.ledger is not None
+        self.ledger.close()
         return self.ledger
 
     def _forget(self) -> None:
         with quiet():
             # Products are torch's way alone.
             self.wanted = replace(self.wanted, products=library() is None and exact_products())
-        self._awaited = set()
-        self._calls, self._found, self._remembered, self._last_gradient = {}, {}, {}, None
-        # Nobody holds a record any more.
-        self._memory.clear()
+        for known in (self._awaited, self._calls, self._found, self._remembered):
+            known.clear()
+        self._last_gradient = None
+        if self.reader is not None:
+            self.reader.forget()
         # Handles of graphs that are gone need no removal.
         self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
 
@@ -92,8 +103,11 @@ class Observer:
         """Take the hooks off the tensors of graphs that are still alive."""
         for handle in self._handles:
             handle.remove()
+        self._handles = []
+        if self.reader is not None:
+            self.reader.close()
         self._forget()
-        self._handles, self.ledger = [], None
+        self.ledger = None
 
     def module_ran(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Reduce the tensors that are watched at ``module``."""
@@ -126,7 +140,30 @@ class Observer:
             with quiet():
                 self._relate(watch, call, (args, kwargs, result))
 
-    def reduced_gradient(self, gradient: Tensor, keep: Tensor | None) -> Record:
+    def take_gradient(self, awaiting: Any, parts: Iterable[tuple[int | None, Tensor]]) -> None:
+        """Reduce a gradient, or each head of it with its number, into the books that await it.
+
+        Args:
+            awaiting: an :class:`Awaiting`, or what the compiled reader has in its place.
+            parts: the gradients.
+        """
+        ledger = self.ledger
+        if ledger is None or ledger is not awaiting.ledger:
+            return
+        if awaiting.fired:
+            self.reasons |= {slot: SEVERAL_BACKWARD for slots in awaiting.bookings[::3] for slot in slots}
+        awaiting.fired = True
+        for head, part in parts:
+            record = self._reduced_gradient(part, awaiting.keep)
+            every = iter(awaiting.bookings)
+            for slots, call, dtype in zip(every, every, every, strict=True):
+                ledger.book(record, slots, call, dtype, head)
+
+    def without_gradient(self, port: PortWatch) -> None:
+        """Take note of a tensor that no gradient will come to."""
+        self.reasons |= {slot: "no gradient required" for slot in port.backward if slot not in self.reasons}
+
+    def _reduced_gradient(self, gradient: Tensor, keep: Tensor | None) -> Record:
         """Return the record of a gradient; both terms of a sum get the same tensor, which is reduced once."""
         assert self.ledger is not None
         last = self._last_gradient
@@ -136,7 +173,7 @@ class Observer:
         if gradient.dim() != 3:
             with quiet():
                 sequences = as_sequences(gradient)
-        record = self.ledger.gradient(gradient_moments(sequences, keep, self.wanted, self._memory))
+        record = self.ledger.gradient(gradient_moments(sequences, keep, self.wanted))
         self._last_gradient = Seen(gradient), record, keep
         return record
 
@@ -152,7 +189,7 @@ class Observer:
     def _observe(self, value: object, source: Any, port: PortWatch, call: int, again: bool) -> None:
         if not isinstance(value, Tensor) and not port.planned:
             value = self._alone(value, port, call, again)
-        if problem := self._problem(value, port):
+        if problem := problem_of(value, port, self.mask, self.tokens):
             self.reasons |= {slot: problem for slot in (*port.forward, *port.backward)}
             return
         assert isinstance(value, Tensor)
@@ -162,7 +199,7 @@ class Observer:
         found = self._find(value)
         if not again:
             if port.remembered:
-                self._remembered[port] = Kept(value, found, port.remembered)
+                self._remembered[port] = (value, found, port.remembered)
             if port.forward or port.reduced:
                 self._reduce(value, port, found, call)
         if port.backward:
@@ -178,7 +215,7 @@ class Observer:
 
     def _await(self, source: Tensor, found: Found, port: PortWatch, call: int, again: bool) -> None:
         if not source.requires_grad:
-            self.reasons |= {slot: "no gradient required" for slot in port.backward if slot not in self.reasons}
+            self.without_gradient(port)
             return
         # A block's input was there before it ran, so its gradient is awaited already when the block is repeated.
         # Only first calls are.
@@ -186,32 +223,10 @@ class Observer:
             return
         if not again and call == 0:
             self._awaited.add(port)
-        if found.awaiting is None:
-            found.awaiting = Awaiting(self, port)
-            self._handles.append(source.register_hook(found.awaiting))
-            base = source._base if self.watches.in_place else None
-            if base is not None and base.requires_grad and base.numel() == source.numel() and base.is_contiguous():
-                # An in-place change of a view takes its hooks out of the graph; those of its base stay.
-                self._handles.append(base.register_hook(partial(found.awaiting.through_base, source.shape)))
-        found.awaiting.bookings += port.backward, port.number(call), source.dtype
-
-    def _problem(self, value: object, port: PortWatch) -> str:
-        """Say why ``value`` cannot be reduced, or nothing."""
-        if value is None:
-            return "not there"
-        if not isinstance(value, Tensor) or not value.is_floating_point():
-            return "not a floating-point tensor"
-        if port.port.layout == "flat" and value.shape[0] != self.tokens[0] * self.tokens[1]:
-            return "a flat tensor of tokens of sequences that are not known"
-        if self.mask is None:
-            return ""
-        tokens = tuple((value.detach()[:, 0] if port.heads else self._sequences(value, port)).shape[:2])
-        if tokens == tuple(self.mask.shape):
-            return ""
-        what = f"the mask {list(self.mask.shape)} does not fit {list(tokens)} tokens"
-        if port.planned:
-            raise RecordingError(f"{what} at {port.port.module!r}: give a mask [batch, tokens], True for real tokens")
-        return what
+        if found.bookings is None:
+            found.bookings, handles = awaited(source, Awaiting(self, port), in_place=self.watches.in_place)
+            self._handles += handles
+        found.bookings += port.backward, port.number(call), source.dtype
 
     def _reduce(self, x: Tensor, port: PortWatch, found: Found, call: int) -> None:
         assert self.ledger is not None
@@ -221,24 +236,28 @@ class Observer:
                 self.ledger.book(self._activation(as_sequences(part)), port.forward, number, x.dtype, head)
             return
         if found.record is None:
-            found.record = self._activation(self._sequences(x, port))
+            found.record = self._activation(sequences_of(x, port, self.tokens))
         if port.forward:
             self.ledger.book(found.record, port.forward, number, x.dtype)
 
     def _activation(self, x: Tensor) -> Record:
         assert self.ledger is not None
-        return self.ledger.activation(activation_moments(x, self.mask, self.wanted, self._memory))
+        return self.ledger.activation(activation_moments(x, self.mask, self.wanted))
 
     def _relate(self, watch: Watch, call: int, ran: tuple[Any, Any, Any]) -> None:
         assert self.ledger is not None
         for slot, scores in watch.scores:
             query, key = (select(port.side, port.path, *ran) for port in (scores.query, scores.key))
+            if is_hidden(query) or is_hidden(key):
+                self.reasons[slot] = HIDDEN
+                continue
             for head, sums in enumerate(scores_sums(query, key, scores, self.mask)):
                 self.ledger.add(Entry(slot, call, query.dtype, head), sums)
         if watch.loss is not None:
             slot, port = watch.loss
             value = select(port.side, port.path, *ran)
-            self.ledger.book(self.ledger.loss(value), (slot,), 0, value.dtype)
+            if not is_hidden(value):
+                self.ledger.book(self.ledger.loss(value), (slot,), 0, value.dtype)
 
     def _compare(self, pair: Pair, values: list[Any], call: int) -> str:
         """Compare update and skip, and say why that cannot be done."""
@@ -250,14 +269,15 @@ class Observer:
         total = values[pair.last.index]
         if not (isinstance(update, Tensor) and isinstance(skip, Tensor) and isinstance(total, Tensor)):
             return "changed in place before the sum was there"
-        one, two = self._find(update).record, self._find(skip).record
-        if one is None or two is None:
+        records = self._find(update).record, self._find(skip).record
+        if None in records:
             return "not reduced"
-        terms = self._sequences(update, pair.update), self._sequences(skip, pair.skip)
-        stored = None if pair.residual.total is None else self._sequences(total, pair.last)
+        terms = sequences_of(update, pair.update, self.tokens), sequences_of(skip, pair.skip, self.tokens)
+        stored = None if pair.residual.total is None else sequences_of(total, pair.last, self.tokens)
         if not terms[0].shape == terms[1].shape or (stored is not None and stored.shape != terms[0].shape):
             return "update, skip and sum differ in shape"
-        moments = pair_moments(*terms, stored, self.mask, (one.moments, two.moments), self.wanted, self._memory)
+        known = [record.moments if isinstance(record, Waiting) else None for record in records]
+        moments = pair_moments(*terms, stored, self.mask, (known[0], known[1]), self.wanted)
         number = call if pair.last.port.call is None else 0
         self.ledger.book(self.ledger.pair(moments), (pair.slot,), number, update.dtype)
         return ""
@@ -267,15 +287,10 @@ class Observer:
         kept = self._remembered.pop(port, None)
         if kept is None:
             return None
-        if kept.uses > 1:
-            self._remembered[port] = kept._replace(uses=kept.uses - 1)
-        return kept.found.tensor()
-
-    def _sequences(self, tensor: Tensor, port: PortWatch) -> Tensor:
-        if port.port.layout == "sequences first" and tensor.dim() == 3:
-            return tensor
-        with quiet():
-            return as_sequences(arranged(tensor, port.port.layout, self.tokens))
+        tensor, found, uses = kept
+        if uses > 1:
+            self._remembered[port] = (tensor, found, uses - 1)
+        return found.tensor()
 
     def _find(self, tensor: Tensor) -> Found:
         found = self._found.get(id(tensor))

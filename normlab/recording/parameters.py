@@ -51,6 +51,29 @@ class Grouped(NamedTuple):
     members: np.ndarray
 
 
+class Measured(NamedTuple):
+    """What was measured of the parameters in one step, before anybody looks at it.
+
+    Attributes:
+        grouped: which roles there are.
+        sums: for each role what :class:`RoleSums` has, without reasons, ``[role, number]``.
+        without: reasons by role.
+    """
+
+    grouped: Grouped
+    sums: np.ndarray
+    without: dict[Role, tuple[str, ...]]
+
+    def by_role(self) -> dict[Role, RoleSums]:
+        """Return the sums of every role, and of role ``all`` of each sub-layer."""
+        return {
+            role: RoleSums(int(own), squares, int(entries), squared, int(bad), self.without.get(role, ()), int(broken))
+            for role, (own, squares, broken, entries, squared, bad) in zip(
+                self.grouped.roles, self.sums.tolist(), strict=True
+            )
+        }
+
+
 class Parameters:
     """The parameters of a plan where they stand in a model, read after every backward pass.
 
@@ -66,6 +89,7 @@ class Parameters:
 
     def __init__(self, model: nn.Module, parameters: Sequence[Parameter]) -> None:
         self._model, self._planned = model, parameters
+        self._packed = frozenset(index for index, one in enumerate(parameters) if one.rows is not None)
         self._last: tuple[tuple[torch.dtype, ...], Grouped] | None = None
         self._find()
         self._held: list[Tensor | None] = [*self._tensors()]
@@ -135,19 +159,23 @@ class Parameters:
                 return parameter.name
         return ""
 
-    def measure(self, loss_scale: float) -> dict[Role, RoleSums]:
-        """Return the sums of every role, and of role ``all`` of each sub-layer, after the last backward pass.
+    def measure(self, loss_scale: float) -> Measured:
+        """Read the parameters and their gradients after the last backward pass.
 
         Args:
             loss_scale: what gradients are divided by.
         """
         tensors = self._tensors()
         gradients = [tensor.grad for tensor in tensors]
-        present = [(index, gradient) for index, gradient in enumerate(gradients) if gradient is not None]
-        there = [index for index, _ in present]
+        there = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        present = [gradient for gradient in gradients if gradient is not None]
         with torch.no_grad():
-            values = [part_of(tensor, part) for tensor, part in zip(tensors, self._planned, strict=True)]
-            found = [part_of(_values(gradient), self._planned[index]) for index, gradient in present]
+            values, found = list(tensors), list(map(_values, present))
+            for index in self._packed:
+                values[index] = part_of(tensors[index], self._planned[index])
+            for index, member in enumerate(there):
+                if member in self._packed:
+                    found[index] = part_of(found[index], self._planned[member])
             sizes = sizes_of(values + found)
         every = np.zeros((len(tensors), 6))
         every[:, :3] = sizes[: len(tensors)]
@@ -158,11 +186,7 @@ class Parameters:
         grouped = self._grouped(tuple(tensor.dtype for tensor in tensors))
         sums = np.zeros((len(grouped.roles), 6))
         np.add.at(sums, grouped.groups, every[grouped.members])
-        without = self._without(tensors, grouped) if len(there) < len(tensors) else {}
-        return {
-            role: RoleSums(int(own), squares, int(entries), squared, int(bad), without.get(role, ()), int(broken))
-            for role, (own, squares, broken, entries, squared, bad) in zip(grouped.roles, sums.tolist(), strict=True)
-        }
+        return Measured(grouped, sums, self._without(tensors, grouped) if len(there) < len(tensors) else {})
 
     def _grouped(self, dtypes: tuple[torch.dtype, ...]) -> Grouped:
         """Return the roles, and which parameters each has; the same objects after every step."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -16,7 +16,7 @@ from normlab.recording.compiled import through_wrappers, uncompiled
 from normlab.recording.coverage import coverage_of, missing_of, unobserved
 from normlab.recording.ledger import Entry, Ledger
 from normlab.recording.observer import Observer
-from normlab.recording.parameters import Parameters
+from normlab.recording.parameters import Measured, Parameters
 from normlab.recording.plan import SitePlan
 from normlab.recording.planning import plan_of
 from normlab.recording.refusals import (
@@ -84,6 +84,22 @@ def record(
     return Recorder(model, mask, loss_scale, sites, quantities, every, strict)
 
 
+class Ended(NamedTuple):
+    """What a step left. It is added up when somebody asks for it, not while a model trains.
+
+    Attributes:
+        ledger: its books.
+        spoilt: slots whose numbers mean nothing.
+        missing: the sites that were expected and not observed, and why.
+        parameters: what was measured of the parameters.
+    """
+
+    ledger: Ledger
+    spoilt: frozenset[int]
+    missing: dict[Expected, str]
+    parameters: Measured
+
+
 class Recorder:
     """What :func:`record` returns; its arguments are described there."""
 
@@ -107,6 +123,7 @@ class Recorder:
         self._attachment = Attachment(model, set(self._watches.by_module))
         self._model, self._loss_scale, self._every, self._strict = model, loss_scale, every, strict
         self._step, self._stepped, self._used, self._fresh = 0, False, False, True
+        self._ended: dict[int, Ended] = {}
         self._steps: dict[int, StepState] = {}
         self._keys: dict[Entry, SiteKey] = {}
         self._anything, self._ran, self._graph, self._warned = False, False, False, False
@@ -144,10 +161,10 @@ class Recorder:
         """
         self._attachment.detach()
         if self._observer.ledger is not None and (self._observer.ran or not self._stepped):
-            self._steps[self._step] = self._closed()
+            self._ended[self._step] = self._closed()
         self._observer.close()
         if kind is None and self._strict:
-            for step, state in self._steps.items():
+            for step, state in self._read().items():
                 refuse_unobserved(unobserved(state), step)
         elif kind is None and self._watches.by_module and not self._anything:
             warn_of_nothing(ran=self._ran)
@@ -161,7 +178,7 @@ class Recorder:
         if not self._used or (self._observer.ledger is None and not self._pausing):
             raise RecordingError("step() ends a step inside the with block of record(model): call it there")
         if self._observer.ledger is not None:
-            self._steps[self._step] = self._closed()
+            self._ended[self._step] = self._closed()
             self._observer.close()
             self._attachment.detach()
             if self._graph and not self._warned and self._selection.quantities & {"grad_norm", "grad_rms"}:
@@ -173,9 +190,9 @@ class Recorder:
 
     def state(self) -> State:
         """Return what was recorded as plain data, to be pickled and merged with others by :func:`merge`."""
-        steps = dict(self._steps)
+        steps = dict(self._read())
         if self._observer.ledger is not None and (self._observer.ran or not self._stepped):
-            steps[self._step] = self._closed()
+            steps[self._step] = self._state_of(self._closed())
         return State(steps, self._selection.sites, self._selection.quantities)
 
     def table(self) -> pd.DataFrame:
@@ -196,10 +213,11 @@ class Recorder:
 
     def _open(self) -> None:
         self._fresh, self._graph = True, False
+        self._arm(False)
         self._versions = []
         self._observer.begin(Ledger(self._loss_scale))
         # First of all this refuses compiled code, in which nothing else may run.
-        self._attachment.attach(Calls(self._pass_starts, self._module_ran, self._pass_ended))
+        self._attachment.attach(Calls(self._pass_starts, self._module_ran, self._pass_ended), self._observer.reader)
         try:
             self._parameters.hold()
             if not self._step:
@@ -229,7 +247,13 @@ class Recorder:
             # In a loop gradients are cleared after step(), so this can be known only now.
             self._refuse_stale_gradients()
             self._fresh, self._anything, self._graph = False, True, torch.is_grad_enabled()
+            self._arm(True)
         self._observer.module_ran(module, args, kwargs, result)
+
+    def _arm(self, armed: bool) -> None:
+        """Let compiled code take calls of modules from now on, or let every one come here."""
+        if self._observer.reader is not None:
+            self._observer.reader.armed = armed
 
     def _refuse_stale_gradients(self) -> None:
         if name := self._parameters.stale():
@@ -238,17 +262,30 @@ class Recorder:
                 "call model.zero_grad() first"
             )
 
-    def _closed(self) -> StepState:
-        """Return the current step's state."""
+    def _closed(self) -> Ended:
+        """Return what the current step left so far."""
         observer = self._observer
-        ledger = observer.settle()
-        spoilt = {slot for slot, reason in observer.reasons.items() if reason == SEVERAL_BACKWARD}
-        sums = {self._key(entry): one for entry, one in ledger.totals.items() if entry.slot not in spoilt}
-        return StepState(
-            sums,
+        return Ended(
+            observer.books(),
+            frozenset(slot for slot, reason in observer.reasons.items() if reason == SEVERAL_BACKWARD),
             missing_of(self._watches, observer),
-            {Expected(absent.address, "activation"): absent.reason for absent in self.plan.absent},
             self._parameters.measure(self._loss_scale),
+        )
+
+    def _read(self) -> dict[int, StepState]:
+        """Return the states of the steps that ended."""
+        while self._ended:
+            step = next(iter(self._ended))
+            self._steps[step] = self._state_of(self._ended.pop(step))
+        return self._steps
+
+    def _state_of(self, ended: Ended) -> StepState:
+        ended.ledger.settle()
+        return StepState(
+            {self._key(entry): one for entry, one in ended.ledger.totals.items() if entry.slot not in ended.spoilt},
+            ended.missing,
+            {Expected(absent.address, "activation"): absent.reason for absent in self.plan.absent},
+            ended.parameters.by_role(),
         )
 
     def _key(self, entry: Entry) -> SiteKey:

@@ -53,15 +53,18 @@ def refuse_changed(name: str) -> None:
 
 def warn_if_cleared(parameters: Iterable[Tensor]) -> bool:
     """Warn if no parameter has a gradient at the end of a step, and say whether that is so."""
-    trained = [parameter for parameter in parameters if parameter.requires_grad]
-    cleared = bool(trained) and all(parameter.grad is None for parameter in trained)
-    if cleared:
+    trained = False
+    for parameter in parameters:
+        if parameter.grad is not None:
+            return False
+        trained |= parameter.requires_grad
+    if trained:
         warnings.warn(
             "step() found no gradient of any parameter: call it after the backward pass and before zero_grad()",
             RecordingWarning,
             stacklevel=3,
         )
-    return cleared
+    return trained
 
 
 def warn_of_nothing(*, ran: bool) -> None:

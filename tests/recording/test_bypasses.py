@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
 
 import normlab as nl
 from normlab.errors import RecordingError
@@ -152,3 +153,43 @@ def test_tied_weights_of_any_model_count_once() -> None:
     rows = recorder.table().query("quantity == 'grad_norm'")
     assert rows["name"].tolist() == ["embed.weight, head.weight"]
     assert rows["value"].item() == pytest.approx(float(model.embed.weight.grad.double().norm()), rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("transform", ["grad", "vmap", "jvp", "functional_call"])
+def test_transforms_of_torch_func_run_and_say_why_there_is_no_value(transform: str) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8))
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+    def loss(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        return torch.func.functional_call(model, weights, (x,)).square().sum()
+
+    ways: dict[str, Callable[[], Any]] = {
+        "grad": lambda: torch.func.grad(loss)(weights, x()),
+        "vmap": lambda: torch.func.vmap(lambda one: loss(weights, one))(x()),
+        "jvp": lambda: torch.func.jvp(lambda one: loss(weights, one), (x(),), (x(),)),
+        "functional_call": lambda: loss(weights, x()),
+    }
+    expected = ways[transform]()
+    with nl.record(model) as recorder:
+        found = ways[transform]()
+    for one, two in zip(tree_leaves(expected), tree_leaves(found), strict=True):
+        assert torch.equal(one, two)
+    rows = recorder.coverage().query("site == 'output'")
+    if transform == "functional_call":
+        assert rows["observed"].all()
+    else:
+        assert not rows["observed"].any() and rows["status"].str.contains("torch.func").all()
+
+
+def test_a_loss_under_a_transform_is_not_recorded() -> None:
+    model = nl.build(nl.ModelSpec(depth=2, width=16, heads=2))
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    tokens, targets = nl.data.random_batch(batch=2, tokens=8)
+    with nl.record(model) as recorder:
+        torch.func.grad(lambda one: model.criterion(torch.func.functional_call(model, one, (tokens,)), targets))(
+            weights
+        )
+    table = recorder.table()
+    assert table.loc[table["site"] == "stream", "status"].str.contains("torch.func").all()
+    assert table.loc[table["quantity"] == "loss", "value"].isna().all()

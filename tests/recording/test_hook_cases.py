@@ -300,6 +300,21 @@ def test_a_pass_that_failed_and_was_tried_again_counts_once(hooked: bool) -> Non
     pd.testing.assert_frame_equal(recorder(2).table(), recorder(0).table())
 
 
+def test_gradients_that_come_after_a_later_pass_failed_are_kept() -> None:
+    def recorder(*, fails: bool) -> Any:
+        model, x = Fails(), inputs(2, 5, 6)
+        with nl.record(model) as recorder:
+            first = model(x)
+            if fails:
+                with pytest.raises(MemoryError):
+                    model(100 * x, fail=True)
+            first.square().sum().backward()
+            model(x + 1).square().sum().backward()
+        return recorder
+
+    pd.testing.assert_frame_equal(recorder(fails=True).table(), recorder(fails=False).table())
+
+
 def test_a_module_with_a_hook_that_failed_is_read_once(value: Value) -> None:
     model = nn.Sequential(Fails())
     model[0].register_forward_hook(lambda module, args, out: 2 * out)

@@ -13,9 +13,9 @@ from torch import Tensor
 from normlab.recording import native
 from normlab.recording.formulas import columns_of
 from normlab.recording.moments import activation_moments, gradient_moments, pair_moments
-from normlab.recording.native import Memory, Written
+from normlab.recording.native import sums_of
 from normlab.recording.sums import Sums, activation_sums, gradient_sums, pair_sums
-from normlab.recording.tokens import Wanted, as_sequences
+from normlab.recording.tokens import PairMoments, TokenMoments, Wanted, as_sequences
 
 SIGNED = ("token_cosine", "token_overlap", "alignment", "grad_coherence")
 
@@ -38,21 +38,19 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def summed(found: Any, turn: Callable[[list[Any]], list[Sums]]) -> Sums:
-    return found.sums() if isinstance(found, Written) else turn([found])[0]
+    return turn([found])[0] if isinstance(found, TokenMoments | PairMoments) else sums_of(found)
 
 
 def activation(x: Tensor, mask: Tensor | None = None) -> dict[str, float]:
-    return values(summed(activation_moments(as_sequences(x), mask, Wanted(), Memory()), activation_sums), x)
+    return values(summed(activation_moments(as_sequences(x), mask, Wanted()), activation_sums), x)
 
 
 def gradient(x: Tensor, mask: Tensor | None = None) -> dict[str, float]:
-    return values(
-        summed(gradient_moments(as_sequences(x), mask, Wanted(), Memory()), partial(gradient_sums, loss_scale=1.0)), x
-    )
+    return values(summed(gradient_moments(as_sequences(x), mask, Wanted()), partial(gradient_sums, loss_scale=1.0)), x)
 
 
 def pair(u: Tensor, s: Tensor, stored: Tensor, mask: Tensor | None = None) -> dict[str, float]:
-    return values(summed(pair_moments(u, s, stored, mask, (None, None), Wanted(), Memory()), pair_sums), u)
+    return values(summed(pair_moments(u, s, stored, mask, (None, None), Wanted()), pair_sums), u)
 
 
 def draw(shape: tuple[int, ...], seed: int = 0) -> Tensor:
@@ -169,9 +167,7 @@ def test_strides_do_not_matter(dtype: torch.dtype, reference: ModuleType) -> Non
 
 def test_eight_sequences_are_four_times_two() -> None:
     x = draw((8, 16, 24)).float()
-    whole, *parts = (
-        summed(activation_moments(part, None, Wanted(), Memory()), activation_sums) for part in (x, *x.split(2))
-    )
+    whole, *parts = (summed(activation_moments(part, None, Wanted()), activation_sums) for part in (x, *x.split(2)))
     merged = parts[0] + parts[1] + parts[2] + parts[3]
     np.testing.assert_allclose(merged.values, whole.values, rtol=1e-12)
     assert merged.largest == whole.largest

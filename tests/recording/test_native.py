@@ -3,6 +3,7 @@
 import subprocess
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from normlab.recording import native
-from normlab.recording.native import Memory, Written, native_activation, native_gradient, native_pair, native_squares
+from normlab.recording.native import native_activation, native_gradient, native_pair, native_squares, sums_of
 from normlab.recording.sums import COLUMNS
 from normlab.recording.tokens import Wanted
 
@@ -23,21 +24,21 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def activation_of(x: Tensor, keep: Tensor | None) -> Written | None:
-    return native_activation(x, keep, Wanted(), Memory())
+def activation_of(x: Tensor, keep: Tensor | None) -> Any:
+    return native_activation(x, keep, Wanted())
 
 
-def gradient_of(x: Tensor, keep: Tensor | None) -> Written | None:
-    return native_gradient(x, keep, Memory())
+def gradient_of(x: Tensor, keep: Tensor | None) -> Any:
+    return native_gradient(x, keep)
 
 
-def pair_of(u: Tensor, s: Tensor, total: Tensor | None, keep: Tensor | None) -> Written | None:
-    return native_pair(u, s, total, keep, Memory())
+def pair_of(u: Tensor, s: Tensor, total: Tensor | None, keep: Tensor | None) -> Any:
+    return native_pair(u, s, total, keep)
 
 
-def named(written: Written | None) -> dict[str, float]:
+def named(written: Any) -> dict[str, float]:
     assert written is not None
-    sums = written.sums()
+    sums = sums_of(written)
     return dict(zip(COLUMNS[sums.kind], sums.values.tolist(), strict=True)) | {"largest": sums.largest}
 
 
@@ -99,9 +100,9 @@ def test_every_number_of_16_bits(dtype: torch.dtype) -> None:
     x = torch.arange(2**16).to(torch.int32).to(torch.int16).view(dtype)
     x = x[x.isfinite() & ((x == 0) | (x.float().abs() >= 2.0**-126))]
     sums = activation_of(x.view(-1, 1, 1), None)
-    assert sums is not None and sums.sums().values[0] == x.numel() > 60_000
+    assert sums is not None and sums_of(sums).values[0] == x.numel() > 60_000
     one = [activation_of(part.view(1, -1, 1), None) for part in x.split(4096)]
-    radii = [part.sums().radii for part in one if part is not None]
+    radii = [sums_of(part).radii for part in one if part is not None]
     kept = np.concatenate([part.values for part in radii if part is not None])
     np.testing.assert_array_equal(kept, x.abs().float().numpy())
     assert named(gradient_of(x.view(-1, 1, 1), None))["squares"] == pytest.approx(float(x.double().square().sum()))
@@ -158,23 +159,6 @@ def test_the_largest_and_smallest_numbers_keep_their_digits() -> None:
         agree(named(activation_of(x, None)), {"kurtosis": activation_by_definition(x)["kurtosis"]}, 1.0)
 
 
-@pytest.mark.parametrize("length", [10, 8192, 20_000])
-def test_memory_is_used_again_unless_somebody_holds_it(length: int) -> None:
-    memory = Memory()
-    (first, numbers), second = memory.take(length), memory.take(length)[0]
-    numbers[:] = 1.0
-    memory.clear()
-    other, others = memory.take(length)
-    assert other != first
-    others[:] = 2.0
-    assert (numbers == 1.0).all()
-    memory.clear()
-    del numbers, others
-    assert (memory.take(length)[0], memory.take(length)[0]) != (first, second)
-    memory.clear()
-    assert memory.take(length)[0] == other
-
-
 @pytest.mark.needs("compiler")
 def test_the_same_bits_with_the_smallest_instruction_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Path(native.__file__).with_name("native.cpp")
@@ -188,7 +172,7 @@ def test_the_same_bits_with_the_smallest_instruction_set(tmp_path: Path, monkeyp
             x, y, keep = draw(3, 21, width), draw(3, 21, width, seed=1), draw(3, 21, 1, seed=2)[..., 0] > 0
             for one in (activation_of(x, keep), gradient_of(x, None), pair_of(x, y, x + y, keep)):
                 assert one is not None
-                found.append(one.sums().values.tobytes())
+                found.append(sums_of(one).values.tobytes())
         return [*found, native_squares([draw(40_001)]).tobytes()]
 
     usual = bits()
@@ -197,9 +181,7 @@ def test_the_same_bits_with_the_smallest_instruction_set(tmp_path: Path, monkeyp
     assert bits() == usual
 
 
-def test_memory_of_many_tokens_is_let_go() -> None:
-    memory = Memory()
-    for tokens in (8, 100_000):
-        found = native_activation(draw(1, tokens, 2), None, Wanted(), memory)
-        assert found is not None and found.sums().values[0] == tokens
-    assert sum(block.nbytes for block in memory._blocks) < 100_000
+def test_a_histogram_takes_the_place_of_very_many_tokens() -> None:
+    sums = sums_of(native_activation(draw(1, 100_000, 2), None, Wanted()))
+    assert sums.values[0] == 100_000 and sums.radii is not None and not sums.radii.exact
+    assert sums.values.base is None

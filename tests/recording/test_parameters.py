@@ -92,7 +92,9 @@ class Bare(nn.Module):
 
 
 def sums(model: nn.Module, scale: float = 1.0, rows: tuple[int, int] | None = None) -> Any:
-    return next(iter(Parameters(model, [Parameter("w", Address(name="w"), "", rows)]).measure(scale).values()))
+    return next(
+        iter(Parameters(model, [Parameter("w", Address(name="w"), "", rows)]).measure(scale).by_role().values())
+    )
 
 
 CASES = {

@@ -188,7 +188,7 @@ def test_a_hundred_million_small_entries_have_their_norm() -> None:
     model = nn.Module()
     # The same million a hundred times, without the memory for it.
     model.w = nn.Parameter(entries.expand(100, 10**6))
-    (sums,) = Parameters(model, [Parameter("w", Address(name="w"), "")]).measure(1.0).values()
+    (sums,) = Parameters(model, [Parameter("w", Address(name="w"), "")]).measure(1.0).by_role().values()
     assert sums.entries == 10**8
     assert math.sqrt(sums.squares) == pytest.approx(10 * float(entries.double().norm()), rel=1e-7)
 

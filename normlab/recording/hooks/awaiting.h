@@ -1,0 +1,119 @@
+// A hook that reduces the gradient of one tensor, and holds no tensor itself.
+
+#pragma once
+
+#include "reader.h"
+
+namespace {
+
+struct Awaiting {
+  PyObject_HEAD
+  vectorcallfunc call;
+  PyObject *reader, *ledger, *keep, *bookings;
+  bool fired;
+};
+
+extern PyTypeObject AwaitingType;
+
+// Returns the record of a gradient; both terms of a sum get the same tensor, which is reduced once. Null, and no
+// exception, where it needs another way.
+inline Ref gradient_record(Reader *reader, PyObject *gradient, PyObject *mask) {
+  View view;
+  const bool *keep;
+  if (reader->scaled || !read(gradient, view) || !read_mask(mask, view, keep)) return Ref();
+  if (reader->last != Py_None && reader->last_mask == mask) {
+    Found *last = reinterpret_cast<Found *>(reader->last);
+    if (is_still(last, gradient)) return Ref::to(last->record);
+  }
+  Ref record = gradient_of(view, keep);
+  if (!record) return record;
+  const Ref last = new_found(gradient);
+  replace(reinterpret_cast<Found *>(static_cast<PyObject *>(last))->record, record);
+  replace(reader->last, last);
+  replace(reader->last_mask, mask);
+  return record;
+}
+
+inline void take_gradient(Awaiting *self, PyObject *gradient) {
+  Reader *reader = reinterpret_cast<Reader *>(self->reader);
+  if (reader->observer == Py_None) return;
+  const Ref ledger = attribute(reader->observer, names.ledger);
+  if (ledger == Py_None || ledger != self->ledger) return;
+  const Ref record = self->fired ? Ref() : gradient_record(reader, gradient, self->keep);
+  if (!record) {
+    got(PyObject_CallMethodObjArgs(reader->observer, names.take_gradient, reinterpret_cast<PyObject *>(self),
+                                   static_cast<PyObject *>(got(Py_BuildValue("((OO))", Py_None, gradient))), nullptr));
+    return;
+  }
+  self->fired = true;
+  const Ref booked = attribute(ledger, names._booked);
+  // A slot list, the number of the call and the dtype, one after the other.
+  for (Py_ssize_t at = 0; at + 2 < PyList_GET_SIZE(self->bookings); at += 3) {
+    const auto booking = [&](int what) { return PyList_GET_ITEM(self->bookings, at + what); };
+    append(booked, {record, booking(0), booking(1), booking(2), Py_None});
+  }
+}
+
+PyObject *awaiting_call(PyObject *self, PyObject *const *args, size_t number, PyObject *) {
+  if (PyVectorcall_NARGS(number) != 1) {
+    PyErr_SetString(PyExc_TypeError, "a hook takes one gradient");
+    return nullptr;
+  }
+  try {
+    take_gradient(reinterpret_cast<Awaiting *>(self), args[0]);
+    Py_RETURN_NONE;
+  } catch (Raised) {
+    return nullptr;
+  }
+}
+
+inline Ref new_awaiting(PyObject *reader, PyObject *ledger, PyObject *mask) {
+  Ref bookings = got(PyList_New(0));
+  Awaiting *awaiting = PyObject_GC_New(Awaiting, &AwaitingType);
+  if (!awaiting) throw Raised();
+  awaiting->call = awaiting_call;
+  awaiting->reader = Py_NewRef(reader);
+  awaiting->ledger = Py_NewRef(ledger);
+  awaiting->keep = Py_NewRef(mask);
+  awaiting->bookings = bookings.give();
+  awaiting->fired = false;
+  PyObject_GC_Track(awaiting);
+  return Ref(reinterpret_cast<PyObject *>(awaiting));
+}
+
+int awaiting_traverse(PyObject *self, visitproc visit, void *arg) {
+  Awaiting *awaiting = reinterpret_cast<Awaiting *>(self);
+  Py_VISIT(awaiting->reader);
+  Py_VISIT(awaiting->ledger);
+  return 0;
+}
+
+void awaiting_free(PyObject *self) {
+  PyObject_GC_UnTrack(self);
+  Awaiting *awaiting = reinterpret_cast<Awaiting *>(self);
+  for (PyObject *held : {awaiting->reader, awaiting->ledger, awaiting->keep, awaiting->bookings}) Py_DECREF(held);
+  PyObject_GC_Del(self);
+}
+
+PyMemberDef awaiting_members[] = {
+    {"ledger", T_OBJECT, offsetof(Awaiting, ledger), READONLY, nullptr},
+    {"keep", T_OBJECT, offsetof(Awaiting, keep), READONLY, nullptr},
+    {"bookings", T_OBJECT, offsetof(Awaiting, bookings), READONLY, nullptr},
+    {"fired", T_BOOL, offsetof(Awaiting, fired), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyTypeObject AwaitingType = {PyVarObject_HEAD_INIT(nullptr, 0) "normlab.recording._native.Awaiting"};
+
+inline void ready_awaiting() {
+  AwaitingType.tp_basicsize = sizeof(Awaiting);
+  AwaitingType.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL;
+  AwaitingType.tp_vectorcall_offset = offsetof(Awaiting, call);
+  AwaitingType.tp_call = PyVectorcall_Call;
+  AwaitingType.tp_dealloc = awaiting_free;
+  AwaitingType.tp_traverse = awaiting_traverse;
+  AwaitingType.tp_members = awaiting_members;
+  done(PyType_Ready(&AwaitingType));
+}
+
+}  // namespace

@@ -1,0 +1,111 @@
+// A tensor at one moment of its life, held weakly, and what is known of it.
+
+#pragma once
+
+#include "written.h"
+
+namespace {
+
+struct Found {
+  PyObject_HEAD
+  PyObject *ref, *record, *bookings;
+  int64_t version;
+};
+
+extern PyTypeObject FoundType;
+
+inline PyObject *referred(PyObject *ref) {
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject *object;
+  done(PyWeakref_GetRef(ref, &object));
+  Py_XDECREF(object);
+  return object;
+#else
+  PyObject *object = PyWeakref_GetObject(ref);
+  return object == Py_None ? nullptr : object;
+#endif
+}
+
+inline Ref new_found(PyObject *tensor) {
+  Ref ref = got(PyWeakref_NewRef(tensor, nullptr));
+  const int64_t now = version(tensor);
+  Ref made = got(reinterpret_cast<PyObject *>(PyObject_New(Found, &FoundType)));
+  Found *found = reinterpret_cast<Found *>(static_cast<PyObject *>(made));
+  found->ref = ref.give();
+  found->record = Py_NewRef(Py_None);
+  found->bookings = Py_NewRef(Py_None);
+  found->version = now;
+  return made;
+}
+
+inline bool is_still(const Found *found, PyObject *tensor) {
+  return referred(found->ref) == tensor && found->version >= 0 && found->version == version(tensor);
+}
+
+inline void replace(PyObject *&held, PyObject *by) {
+  PyObject *before = held;
+  held = Py_NewRef(by);
+  Py_DECREF(before);
+}
+
+PyObject *found_new(PyTypeObject *, PyObject *args, PyObject *) {
+  PyObject *tensor;
+  if (!PyArg_ParseTuple(args, "O", &tensor)) return nullptr;
+  try {
+    return new_found(tensor).give();
+  } catch (Raised) {
+    return nullptr;
+  }
+}
+
+void found_free(PyObject *self) {
+  Found *found = reinterpret_cast<Found *>(self);
+  Py_DECREF(found->ref);
+  Py_DECREF(found->record);
+  Py_DECREF(found->bookings);
+  PyObject_Free(self);
+}
+
+PyObject *found_is_still(PyObject *self, PyObject *tensor) {
+  try {
+    return PyBool_FromLong(is_still(reinterpret_cast<Found *>(self), tensor));
+  } catch (Raised) {
+    return nullptr;
+  }
+}
+
+PyObject *found_tensor(PyObject *self, PyObject *) {
+  try {
+    const Found *found = reinterpret_cast<Found *>(self);
+    PyObject *tensor = referred(found->ref);
+    return Py_NewRef(tensor && is_still(found, tensor) ? tensor : Py_None);
+  } catch (Raised) {
+    return nullptr;
+  }
+}
+
+PyMethodDef found_methods[] = {
+    {"is_still", found_is_still, METH_O, nullptr},
+    {"tensor", found_tensor, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyMemberDef found_members[] = {
+    {"record", T_OBJECT, offsetof(Found, record), 0, nullptr},
+    {"bookings", T_OBJECT, offsetof(Found, bookings), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyTypeObject FoundType = {PyVarObject_HEAD_INIT(nullptr, 0) "normlab.recording._native.Found"};
+
+inline void ready_found() {
+  FoundType.tp_basicsize = sizeof(Found);
+  FoundType.tp_flags = Py_TPFLAGS_DEFAULT;
+  FoundType.tp_new = found_new;
+  FoundType.tp_dealloc = found_free;
+  FoundType.tp_methods = found_methods;
+  FoundType.tp_members = found_members;
+  done(PyType_Ready(&FoundType));
+}
+
+}  // namespace

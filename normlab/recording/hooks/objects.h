@@ -1,0 +1,95 @@
+// Python objects held by C++, and the names and objects of torch that are asked for again and again.
+
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+namespace {
+
+// Thrown where Python has raised an exception; whoever is called by Python catches it and returns null.
+struct Raised {};
+
+// An owned reference.
+class Ref {
+ public:
+  Ref() = default;
+  explicit Ref(PyObject *owned) : object(owned) {}
+  Ref(Ref &&other) noexcept : object(other.give()) {}
+  Ref &operator=(Ref &&other) noexcept {
+    PyObject *before = object;
+    object = other.give();
+    Py_XDECREF(before);
+    return *this;
+  }
+  ~Ref() { Py_XDECREF(object); }
+  static Ref to(PyObject *borrowed) { return Ref(Py_XNewRef(borrowed)); }
+  operator PyObject *() const { return object; }
+  PyObject *give() {
+    PyObject *given = object;
+    object = nullptr;
+    return given;
+  }
+
+ private:
+  PyObject *object = nullptr;
+};
+
+inline Ref got(PyObject *owned) {
+  if (!owned) throw Raised();
+  return Ref(owned);
+}
+
+inline void done(int status) {
+  if (status < 0) throw Raised();
+}
+
+#define NAMES(X) \
+  X(_backward_hooks) X(_base) X(_behind) X(_booked) X(_calls) X(_done) X(_eager) X(_forward_hooks) X(_version) \
+  X(data_ptr) X(dtype) X(forced) X(is_contiguous) X(is_cpu) X(is_inference) X(is_neg) X(layout) X(ledger) X(mask) \
+  X(numel) X(_register_hook_dict) X(grad_fn) X(requires_grad) X(shape) X(stride) X(tokens) X(_activation) X(_after) X(_before) \
+  X(_compare) X(_over) X(take_gradient) X(without_gradient) X(activation) X(gradient) X(pair)
+
+#define DECLARE(name) PyObject *name;
+struct { NAMES(DECLARE) PyObject *dynamo; } names;
+#undef DECLARE
+
+enum Dtype { FLOAT32, FLOAT16, BFLOAT16, DTYPES };
+
+struct {
+  PyObject *tensor, *parameter, *dtypes[DTYPES], *boolean, *strided, *task, *ordered;
+} torch;
+
+inline Ref attribute(PyObject *object, PyObject *name) { return got(PyObject_GetAttr(object, name)); }
+inline Ref asked(PyObject *object, PyObject *method) { return got(PyObject_CallMethodNoArgs(object, method)); }
+inline bool is_true(PyObject *object, PyObject *name) { return attribute(object, name) == Py_True; }
+
+inline int64_t number(PyObject *object) {
+  const int64_t value = PyLong_AsLongLong(object);
+  if (value == -1 && PyErr_Occurred()) throw Raised();
+  return value;
+}
+
+// Finds the names and the objects of torch; once, when the module is imported.
+inline void find_names() {
+#define INTERN(name) names.name = got(PyUnicode_InternFromString(#name)).give();
+  NAMES(INTERN)
+#undef INTERN
+  names.dynamo = got(PyUnicode_InternFromString("torch._dynamo")).give();
+  const Ref module = got(PyImport_ImportModule("torch"));
+  const auto of_torch = [&](const char *name) { return got(PyObject_GetAttrString(module, name)).give(); };
+  torch.tensor = of_torch("Tensor");
+  torch.dtypes[FLOAT32] = of_torch("float32");
+  torch.dtypes[FLOAT16] = of_torch("float16");
+  torch.dtypes[BFLOAT16] = of_torch("bfloat16");
+  torch.boolean = of_torch("bool");
+  torch.strided = of_torch("strided");
+  const Ref nn = Ref(of_torch("nn")), inside = Ref(of_torch("_C"));
+  torch.parameter = got(PyObject_GetAttrString(nn, "Parameter")).give();
+  const Ref collections = got(PyImport_ImportModule("collections"));
+  torch.ordered = got(PyObject_GetAttrString(collections, "OrderedDict")).give();
+  torch.task = got(PyObject_GetAttrString(inside, "_current_graph_task_id")).give();
+}
+
+}  // namespace

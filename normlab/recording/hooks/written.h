@@ -1,0 +1,101 @@
+// What one pass over a tensor wrote: an object that Python reads as a buffer of numbers.
+
+#pragma once
+
+#include "reading.h"
+
+namespace {
+
+struct Written {
+  PyObject_VAR_HEAD
+  PyObject *kind, *sums;
+  int64_t tokens;
+  double numbers[1];
+};
+
+extern PyTypeObject WrittenType;
+
+inline Ref new_written(PyObject *kind, int64_t length) {
+  Ref made = got(reinterpret_cast<PyObject *>(PyObject_NewVar(Written, &WrittenType, length)));
+  Written *written = reinterpret_cast<Written *>(static_cast<PyObject *>(made));
+  written->kind = Py_NewRef(kind);
+  written->sums = Py_NewRef(Py_None);
+  written->tokens = 0;
+  return made;
+}
+
+void written_free(PyObject *self) {
+  Written *written = reinterpret_cast<Written *>(self);
+  Py_DECREF(written->kind);
+  Py_DECREF(written->sums);
+  PyObject_Free(self);
+}
+
+int written_buffer(PyObject *self, Py_buffer *view, int flags) {
+  Written *written = reinterpret_cast<Written *>(self);
+  return PyBuffer_FillInfo(view, self, written->numbers, Py_SIZE(self) * sizeof(double), 1, flags);
+}
+
+PyBufferProcs written_buffers = {written_buffer, nullptr};
+
+PyMemberDef written_members[] = {
+    {"kind", T_OBJECT, offsetof(Written, kind), READONLY, nullptr},
+    {"tokens", T_LONGLONG, offsetof(Written, tokens), READONLY, nullptr},
+    {"sums", T_OBJECT, offsetof(Written, sums), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyTypeObject WrittenType = {PyVarObject_HEAD_INIT(nullptr, 0) "normlab.recording._native.Written"};
+
+inline void ready_written() {
+  WrittenType.tp_basicsize = offsetof(Written, numbers);
+  WrittenType.tp_itemsize = sizeof(double);
+  WrittenType.tp_flags = Py_TPFLAGS_DEFAULT;
+  WrittenType.tp_dealloc = written_free;
+  WrittenType.tp_as_buffer = &written_buffers;
+  WrittenType.tp_members = written_members;
+  done(PyType_Ready(&WrittenType));
+}
+
+// Entries from which on other threads may run while a tensor is read.
+constexpr int64_t LONG = 1 << 20;
+
+// Lets `pass` write the numbers of a kind; null, and no exception, where the tensor needs another way.
+template <class Pass>
+Ref written_by(PyObject *kind, int64_t length, int64_t entries, Pass pass) {
+  Ref made = new_written(kind, length);
+  Written *written = reinterpret_cast<Written *>(static_cast<PyObject *>(made));
+  PyThreadState *state = entries < LONG ? nullptr : PyEval_SaveThread();
+  written->tokens = pass(written->numbers);
+  if (state) PyEval_RestoreThread(state);
+  return written->tokens < 0 ? Ref() : std::move(made);
+}
+
+constexpr int64_t ACTIVATION = sizeof(Activation) / sizeof(double);
+constexpr int64_t GRADIENT = sizeof(Gradient) / sizeof(double);
+constexpr int64_t PAIR = sizeof(Pair) / sizeof(double);
+
+inline Ref activation_of(const View &x, const bool *keep, bool vectors) {
+  const int64_t at[] = {x.shape.sequences, x.shape.tokens, x.shape.width, x.strides.sequence, x.strides.token};
+  return written_by(names.activation, ACTIVATION + (x.tokens() + 1) / 2, x.entries(), [&](double *numbers) {
+    return normlab_activation(x.stored, x.data, at, keep, vectors, numbers);
+  });
+}
+
+inline Ref gradient_of(const View &g, const bool *keep) {
+  const int64_t at[] = {g.shape.sequences, g.shape.tokens, g.shape.width, g.strides.sequence, g.strides.token};
+  return written_by(names.gradient, GRADIENT, g.entries(),
+                    [&](double *numbers) { return normlab_gradient(g.stored, g.data, at, keep, numbers); });
+}
+
+// `total` is null where the sum is not stored.
+inline Ref pair_of(const View &u, const View &s, const View *total, const bool *keep) {
+  const Strides last = total ? total->strides : Strides{0, 0};
+  const int64_t at[] = {u.shape.sequences,  u.shape.tokens,  u.shape.width, u.strides.sequence, u.strides.token,
+                        s.strides.sequence, s.strides.token, last.sequence, last.token};
+  return written_by(names.pair, PAIR, u.entries(), [&](double *numbers) {
+    return normlab_pair(u.stored, u.data, s.data, total ? total->data : nullptr, at, keep, numbers);
+  });
+}
+
+}  // namespace
