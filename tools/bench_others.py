@@ -11,7 +11,8 @@ Its dependencies stand in an environment of their own: torchlens and Transformer
 versions of them, that normlab has no use for. torchvision and timm must not be installed: without wheels of
 the same build as torch they break the import of transformers. What is not installed is left out of the
 table. All step through the same plain GPT in one process on one thread, in turns, so that other load meets
-all alike; TransformerLens has a model of its own of the same shape and is compared with that run bare.
+all alike, and a tool stays attached for a few steps, as in a training loop; TransformerLens has a model of
+its own of the same shape and is compared with that run bare.
 
 Each ratio is of medians. The right values are computed without hooks. TransformerLens sees what passes a hook
 point, so that for the right values one is put after f by hand, as its documentation does.
@@ -21,7 +22,8 @@ import argparse
 import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -32,8 +34,10 @@ from torch.utils.checkpoint import checkpoint
 import normlab as nl
 
 Step = Callable[[], Any]
-#: Makes a step of a tool for a model, its tokens and its targets.
-Maker = Callable[[nn.Module, Tensor, Tensor], Step]
+#: Attaches a tool to a model, for its tokens and its targets, and gives what makes a step.
+Tool = Callable[[Any, Tensor, Tensor], AbstractContextManager[Step]]
+#: Steps that a tool stays attached for, as in a training loop.
+TOGETHER = 4
 
 
 class Block(nn.Module):
@@ -75,23 +79,35 @@ def loss_of(model: Callable[[Tensor], Tensor], tokens: Tensor, targets: Tensor) 
     return F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
 
 
-def bare(model: nn.Module, tokens: Tensor, targets: Tensor) -> Step:
+@contextmanager
+def bare(model: nn.Module, tokens: Tensor, targets: Tensor) -> Iterator[Step]:
     """Nothing is recorded."""
-    return lambda: loss_of(model, tokens, targets).backward()
+    yield lambda: loss_of(model, tokens, targets).backward()
 
 
-def normlab(model: nn.Module, tokens: Tensor, targets: Tensor) -> Step:
+def normlab(model: nn.Module, tokens: Tensor, targets: Tensor) -> AbstractContextManager[Step]:
     """All default quantities at every site, by a plan that was discovered once."""
-    plan = nl.discover(model, tokens).plan
+    if model not in PLANS:
+        PLANS[model] = nl.discover(model, tokens).plan
 
-    def step() -> None:
-        with nl.record(model, sites=plan):
-            loss_of(model, tokens, targets).backward()
+    @contextmanager
+    def attached() -> Iterator[Step]:
+        with nl.record(model, sites=PLANS[model]) as recorder:
 
-    return step
+            def step() -> None:
+                loss_of(model, tokens, targets).backward()
+                recorder.step()
+
+            yield step
+            model.zero_grad(set_to_none=True)
+
+    return attached()
 
 
-def hooks(*, cheap: bool) -> Maker:
+PLANS: dict[nn.Module, Any] = {}
+
+
+def hooks(*, cheap: bool) -> Tool:
     """Plain hooks on every module without children, for its output and the gradient there; reduced at once."""
 
     def reduce(x: Tensor) -> Any:
@@ -100,7 +116,8 @@ def hooks(*, cheap: bool) -> Maker:
             return x.sum(-1), torch.linalg.vector_norm(x, dim=-1), x.aminmax()
         return torch.var_mean(x), x.abs().max()
 
-    def make(model: nn.Module, tokens: Tensor, targets: Tensor) -> Step:
+    @contextmanager
+    def attached(model: nn.Module, tokens: Tensor, targets: Tensor) -> Iterator[Step]:
         kept: list[Any] = []
 
         def ran(module: nn.Module, args: Any, out: Tensor) -> None:
@@ -109,26 +126,28 @@ def hooks(*, cheap: bool) -> Maker:
 
         def step() -> None:
             kept.clear()
-            leaves = [module for module in model.modules() if not any(module.children())]
-            handles = [module.register_forward_hook(ran) for module in leaves]
             loss_of(model, tokens, targets).backward()
-            for handle in handles:
-                handle.remove()
 
-        return step
+        leaves = [module for module in model.modules() if not any(module.children())]
+        handles = [module.register_forward_hook(ran) for module in leaves]
+        yield step
+        for handle in handles:
+            handle.remove()
 
-    return make
+    return attached
 
 
-def unit_scaling(model: nn.Module, tokens: Tensor, targets: Tensor) -> Step:
+@contextmanager
+def unit_scaling(model: nn.Module, tokens: Tensor, targets: Tensor) -> Iterator[Step]:
     """``track_scales``: every tensor of the compiler's graph and its gradient."""
     from unit_scaling.transforms import track_scales
 
     tracked = track_scales(model)
-    return lambda: loss_of(tracked, tokens, targets).backward()
+    yield lambda: loss_of(tracked, tokens, targets).backward()
 
 
-def torchlens(model: nn.Module, tokens: Tensor, targets: Tensor) -> Step:
+@contextmanager
+def torchlens(model: nn.Module, tokens: Tensor, targets: Tensor) -> Iterator[Step]:
     """``record`` with a reducing transform: every operation's output, no gradients."""
     import torchlens as lens
 
@@ -143,7 +162,7 @@ def torchlens(model: nn.Module, tokens: Tensor, targets: Tensor) -> Step:
         )  # fmt: skip
         return out
 
-    return lambda: loss_of(run, tokens, targets).backward()
+    yield lambda: loss_of(run, tokens, targets).backward()
 
 
 def lens_model(depth: int, width: int, heads: int) -> Any:
@@ -156,31 +175,26 @@ def lens_model(depth: int, width: int, heads: int) -> Any:
     })  # fmt: skip
 
 
-def lens_bare(model: nn.Module, tokens: Tensor, targets: Tensor) -> Step:
-    """TransformerLens' model, nothing recorded."""
-    return lambda: loss_of(model, tokens, targets).backward()
-
-
-def lens_hooks(model: Any, tokens: Tensor, targets: Tensor) -> Step:
+@contextmanager
+def lens_hooks(model: Any, tokens: Tensor, targets: Tensor) -> Iterator[Step]:
     """All hook points of TransformerLens, forward and backward; it keeps the tensors."""
-
-    def step() -> None:
-        with model.hooks(fwd_hooks=[(lambda name: True, keep)], bwd_hooks=[(lambda name: True, keep)]):
-            loss_of(model, tokens, targets).backward()
-        kept.clear()
-
     kept: list[Tensor] = []
 
     def keep(x: Tensor, hook: Any) -> None:
         kept.append(x.detach())
 
-    return step
+    def step() -> None:
+        kept.clear()
+        loss_of(model, tokens, targets).backward()
+
+    with model.hooks(fwd_hooks=[(lambda name: True, keep)], bwd_hooks=[(lambda name: True, keep)]):
+        yield step
 
 
-TOOLS: dict[str, Maker] = {
+TOOLS: dict[str, Tool] = {
     "bare": bare, "plain hooks, var_mean": hooks(cheap=False), "plain hooks, cheapest": hooks(cheap=True),
     "normlab": normlab, "unit-scaling track_scales": unit_scaling, "torchlens record": torchlens,
-    "(TransformerLens, bare)": lens_bare, "TransformerLens, all hooks": lens_hooks,
+    "(TransformerLens, bare)": bare, "TransformerLens, all hooks": lens_hooks,
 }  # fmt: skip
 
 
@@ -189,27 +203,35 @@ def measure(depth: int, width: int, heads: int, steps: int) -> dict[str, float]:
     torch.manual_seed(0)
     model = Gpt(depth, width, heads)
     tokens, targets = nl.data.random_batch(batch=4, tokens=128)
-    ready: dict[str, tuple[nn.Module, Step]] = {}
+    subjects: dict[str, Any] = {}
     own: Any = None
-    for name, make in TOOLS.items():
+    for name in TOOLS:
         try:
             if "TransformerLens" in name:
                 own = own or lens_model(depth, width, heads)
-            subject = own if "TransformerLens" in name else model
-            step = make(subject, tokens, targets)
-            subject.zero_grad(set_to_none=True)
-            step()
-            ready[name] = subject, step
+            subjects[name] = own if "TransformerLens" in name else model
+            seconds_of(name, subjects[name], tokens, targets, 1)
         except Exception as error:
+            subjects.pop(name, None)
             print(f"  {name} left out: {type(error).__name__}: {str(error).splitlines()[0][:100]}")
-    seconds: dict[str, list[float]] = {name: [] for name in ready}
-    for _ in range(steps):
-        for name, (subject, step) in ready.items():
-            subject.zero_grad(set_to_none=True)
+    seconds: dict[str, list[float]] = {name: [] for name in subjects}
+    for _ in range(-(-steps // TOGETHER)):
+        for name, subject in subjects.items():
+            seconds[name] += seconds_of(name, subject, tokens, targets, TOGETHER)
+    return {name: statistics.median(taken) for name, taken in seconds.items()}
+
+
+def seconds_of(name: str, model: Any, tokens: Tensor, targets: Tensor, steps: int) -> list[float]:
+    """Return the seconds of each of some steps of a tool."""
+    seconds = []
+    model.zero_grad(set_to_none=True)
+    with TOOLS[name](model, tokens, targets) as step:
+        for _ in range(steps):
+            model.zero_grad(set_to_none=True)
             start = time.perf_counter()
             step()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(taken) for name, taken in seconds.items()}
+            seconds.append(time.perf_counter() - start)
+    return seconds
 
 
 # Right values: a module f, its input, and the root mean square of what f gives.

@@ -62,10 +62,11 @@ class Awaiting:
             parts = [(None, gradient)]
         self.observer.take_gradient(self, parts)
 
-    def through_base(self, shape: torch.Size, gradient: Tensor) -> None:
-        """Reduce the gradient of the tensor that the awaited one is a view of, if its own did not come."""
-        if not self.fired:
-            self(gradient.reshape(shape))
+
+def through_base(awaiting: Any, shape: torch.Size, gradient: Tensor) -> None:
+    """Reduce the gradient of the tensor that an awaited one is a view of, if its own did not come."""
+    if not awaiting.fired:
+        awaiting(gradient.reshape(shape))
 
 
 def awaited(tensor: Tensor, awaiting: Awaiting, *, in_place: bool) -> tuple[list[Any], list[RemovableHandle]]:
@@ -80,5 +81,5 @@ def awaited(tensor: Tensor, awaiting: Awaiting, *, in_place: bool) -> tuple[list
     base = tensor._base if in_place else None
     if base is not None and base.requires_grad and base.numel() == tensor.numel() and base.is_contiguous():
         # An in-place change of a view takes its hooks out of the graph; those of its base stay.
-        handles.append(base.register_hook(partial(awaiting.through_base, tensor.shape)))
+        handles.append(base.register_hook(partial(through_base, awaiting, tensor.shape)))
     return awaiting.bookings, handles

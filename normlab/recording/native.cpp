@@ -157,6 +157,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", nullptr, -1, functio
 PyMODINIT_FUNC PyInit__native() {
   return for_python([] {
     find_names();
+    find_describe();
     ready_written();
     ready_found();
     ready_reader();

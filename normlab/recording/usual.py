@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from normlab.recording.awaiting import through_base
 from normlab.recording.native import library
 from normlab.recording.tokens import Wanted
 from normlab.recording.watches import Pair, PortWatch, Watch, Watches
@@ -26,7 +27,7 @@ def reader_of(watches: Watches, wanted: Wanted, known: tuple[Any, ...]) -> "Read
     flat = any(port.port.layout == "flat" for watch in watches.by_module.values() for port in watch.ports.values())
     described = {identity: _described(watch, flat) for identity, watch in watches.by_module.items()}
     vectors = wanted.total or wanted.direction
-    reader: Reader = compiled.Reader(described, *known, watches.once, watches.in_place, vectors)
+    reader: Reader = compiled.Reader(described, *known, through_base, watches.once, watches.in_place, vectors)
     return reader
 
 

@@ -58,7 +58,7 @@ struct { NAMES(DECLARE) PyObject *dynamo; } names;
 enum Dtype { FLOAT32, FLOAT16, BFLOAT16, DTYPES };
 
 struct {
-  PyObject *tensor, *parameter, *dtypes[DTYPES], *boolean, *strided, *task, *ordered;
+  PyObject *tensor, *parameter, *dtypes[DTYPES], *boolean, *strided, *task, *ordered, *partial;
 } torch;
 
 inline Ref attribute(PyObject *object, PyObject *name) { return got(PyObject_GetAttr(object, name)); }
@@ -89,6 +89,8 @@ inline void find_names() {
   torch.parameter = got(PyObject_GetAttrString(nn, "Parameter")).give();
   const Ref collections = got(PyImport_ImportModule("collections"));
   torch.ordered = got(PyObject_GetAttrString(collections, "OrderedDict")).give();
+  const Ref functools = got(PyImport_ImportModule("functools"));
+  torch.partial = got(PyObject_GetAttrString(functools, "partial")).give();
   torch.task = got(PyObject_GetAttrString(inside, "_current_graph_task_id")).give();
 }
 

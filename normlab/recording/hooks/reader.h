@@ -53,7 +53,7 @@ typedef std::vector<std::pair<Ref, Ref>> Hooked;
 // `observer` is None unless a step is going on, so that the two do not keep each other alive.
 struct Reader {
   PyObject_HEAD
-  PyObject *observer, *found, *remembered, *awaited, *calls, *ran;
+  PyObject *observer, *found, *remembered, *awaited, *calls, *ran, *through_base;
   // The gradient that was reduced last, as a Found, and the mask of it.
   PyObject *last, *last_mask;
   Modules *modules;
@@ -106,8 +106,6 @@ class Call {
       one.tensor = tensor;
       if (!read(tensor, one.view) || one.view.tokens() > MANY || !read_mask(mask, one.view, keep[at])) return false;
       one.has_gradient = is_true(tensor, names.requires_grad);
-      // A view's gradient is awaited at its base too.
-      if (reader->in_place && one.has_gradient && attribute(tensor, names._base) != Py_None) return false;
     }
     for (size_t at = 0; at < module.sums.size(); ++at) {
       const Sum &sum = module.sums[at];
@@ -178,6 +176,7 @@ class Call {
     if (found->bookings == Py_None) {
       const Ref awaiting = new_awaiting(reinterpret_cast<PyObject *>(reader), ledger, mask);
       hook(one.tensor, awaiting);
+      if (reader->in_place) hook_base(one, awaiting);
       replace(found->bookings, got(PyObject_GetAttrString(awaiting, "bookings")));
     }
     append(found->bookings, {port.backward, number_of_call, torch.dtypes[one.view.stored]});
@@ -194,6 +193,17 @@ class Call {
     }
     done(PyObject_SetItem(hooks, awaiting, awaiting));
     reader->hooked->emplace_back(got(PyWeakref_NewRef(hooks, nullptr)), Ref::to(awaiting));
+  }
+
+  // An in-place change of a view takes its hooks out of the graph; those of its base stay.
+  void hook_base(const Seen &one, PyObject *awaiting) {
+    const Ref base = attribute(one.tensor, names._base);
+    if (base == Py_None || !is_true(base, names.requires_grad) || asked(base, names.is_contiguous) != Py_True ||
+        number(asked(base, names.numel)) != one.view.entries())
+      return;
+    const Ref shape = attribute(one.tensor, names.shape);
+    hook(base, got(PyObject_CallFunctionObjArgs(torch.partial, reader->through_base, awaiting,
+                                                static_cast<PyObject *>(shape), nullptr)));
   }
 
   // Finds a term of a sum; false if it is not there any more as it was.
@@ -292,11 +302,11 @@ inline Module module_of(PyObject *identity, PyObject *described) {
 }
 
 PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *) {
-  PyObject *watched, *found, *remembered, *awaited, *calls, *ran;
+  PyObject *watched, *found, *remembered, *awaited, *calls, *ran, *through_base;
   int once, in_place, vectors;
-  if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!ppp", &PyDict_Type, &watched, &PyDict_Type, &found,
+  if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!Oppp", &PyDict_Type, &watched, &PyDict_Type, &found,
                         &PyDict_Type, &remembered, &PySet_Type, &awaited, &PyDict_Type, &calls, &PySet_Type, &ran,
-                        &once, &in_place, &vectors))
+                        &through_base, &once, &in_place, &vectors))
     return nullptr;
   try {
     Ref made = got(type->tp_alloc(type, 0));
@@ -308,6 +318,7 @@ PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *) {
     reader->awaited = Py_NewRef(awaited);
     reader->calls = Py_NewRef(calls);
     reader->ran = Py_NewRef(ran);
+    reader->through_base = Py_NewRef(through_base);
     reader->hooked = new Hooked();
     reader->last = Py_NewRef(Py_None);
     reader->last_mask = Py_NewRef(Py_None);
@@ -350,7 +361,7 @@ void reader_free(PyObject *self) {
   PyObject_GC_UnTrack(self);
   Reader *reader = reinterpret_cast<Reader *>(self);
   for (PyObject *held : {reader->observer, reader->found, reader->remembered, reader->awaited, reader->calls,
-                         reader->ran, reader->last, reader->last_mask})
+                         reader->ran, reader->through_base, reader->last, reader->last_mask})
     Py_XDECREF(held);
   delete reader->modules;
   delete reader->hooked;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../one_pass/tokens.h"
-#include "objects.h"
+#include "dlpack.h"
 
 namespace {
 
@@ -39,24 +39,50 @@ inline const void *memory_of(PyObject *tensor) {
   return reinterpret_cast<const void *>(static_cast<uintptr_t>(PyLong_AsUnsignedLongLong(asked(tensor, names.data_ptr))));
 }
 
+// Does so by the getters of torch, one after the other.
+inline bool read_slowly(PyObject *tensor, View &view, int64_t (&sizes)[3], int64_t (&steps)[3]) {
+  if (!is_readable(tensor, view.stored)) return false;
+  const Ref shape = attribute(tensor, names.shape), strides = asked(tensor, names.stride);
+  if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(static_cast<PyObject *>(shape)) != 3) return false;
+  for (int axis = 0; axis < 3; ++axis) {
+    sizes[axis] = number(PyTuple_GET_ITEM(static_cast<PyObject *>(shape), axis));
+    steps[axis] = number(PyTuple_GET_ITEM(static_cast<PyObject *>(strides), axis));
+  }
+  view.data = memory_of(tensor);
+  if (PyErr_Occurred()) throw Raised();
+  return true;
+}
+
+// Does so by DLPack, where torch offers that: a tenth of the time.
+inline bool read_fast(PyObject *tensor, View &view, int64_t (&sizes)[3], int64_t (&steps)[3]) {
+  if (!is_plain(tensor)) return false;
+  DLTensor described;
+  done(describe(tensor, &described));
+  const auto [code, bits, lanes] = described.dtype;
+  if (described.device_type != DL_HOST || described.axes != 3 || lanes != 1 || !described.strides) return false;
+  if (code == DL_FLOAT && bits == 32)
+    view.stored = FLOAT32;
+  else if (code == DL_FLOAT && bits == 16)
+    view.stored = FLOAT16;
+  else if (code == DL_BFLOAT && bits == 16)
+    view.stored = BFLOAT16;
+  else
+    return false;
+  std::memcpy(sizes, described.shape, sizeof sizes);
+  std::memcpy(steps, described.strides, sizeof steps);
+  view.data = static_cast<const char *>(described.data) + described.byte_offset;
+  return described.data && asked(tensor, names.is_neg) == Py_False;
+}
+
 // Reads where the numbers of a tensor [sequence, token, feature] are; false, and no exception, if it is not one that
 // has entries, a token's one behind the other, and memory that can be read.
 inline bool read(PyObject *tensor, View &view) {
   try {
-    if (!is_readable(tensor, view.stored)) return false;
-    const Ref shape = attribute(tensor, names.shape), strides = asked(tensor, names.stride);
-    if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(static_cast<PyObject *>(shape)) != 3) return false;
     int64_t sizes[3], steps[3];
-    for (int axis = 0; axis < 3; ++axis) {
-      sizes[axis] = number(PyTuple_GET_ITEM(static_cast<PyObject *>(shape), axis));
-      steps[axis] = number(PyTuple_GET_ITEM(static_cast<PyObject *>(strides), axis));
-    }
+    if (!(describe ? read_fast : read_slowly)(tensor, view, sizes, steps)) return false;
     view.shape = {sizes[0], sizes[1], sizes[2]};
     view.strides = {steps[0], steps[1]};
-    if (!view.entries() || (steps[2] != 1 && sizes[2] != 1)) return false;
-    view.data = memory_of(tensor);
-    if (PyErr_Occurred()) throw Raised();
-    return view.data != nullptr;
+    return view.data && view.entries() && (steps[2] == 1 || sizes[2] == 1);
   } catch (Raised) {
     // What hides its memory, as tensors under a transform of torch.func do, goes another way.
     PyErr_Clear();

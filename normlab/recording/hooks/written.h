@@ -2,25 +2,76 @@
 
 #pragma once
 
+#include <utility>
+
 #include "reading.h"
 
 namespace {
 
+// Memory for the numbers of many tensors. Each for itself would lie between the tensors of a model and break up the
+// heap, which makes every one of those dearer; it is let go when nobody holds any of it.
+struct Block {
+  int64_t holders, used;
+  double numbers[1 << 15];
+};
+
 struct Written {
-  PyObject_VAR_HEAD
+  PyObject_HEAD
   PyObject *kind, *sums;
-  int64_t tokens;
-  double numbers[1];
+  int64_t tokens, length;
+  Block *block;  // null where the numbers have memory of their own
+  double *numbers;
 };
 
 extern PyTypeObject WrittenType;
 
+constexpr int64_t BLOCK = sizeof(Block::numbers) / sizeof(double);
+
+// The block that is being filled, which is held here too; under the lock of the interpreter.
+Block *filling = nullptr;
+
+inline void let_go(Block *block) {
+  if (block && !--block->holders) PyMem_RawFree(block);
+}
+
+inline void take_memory(Written *written, int64_t length) {
+  if (length > BLOCK / 8) {
+    written->numbers = static_cast<double *>(PyMem_RawMalloc(length * sizeof(double)));
+  } else {
+    if (filling && filling->used + length > BLOCK) {
+      // If nobody holds any of it, it can be filled again.
+      if (filling->holders == 1)
+        filling->used = 0;
+      else
+        let_go(std::exchange(filling, nullptr));
+    }
+    if (!filling) {
+      filling = static_cast<Block *>(PyMem_RawMalloc(sizeof(Block)));
+      if (filling) filling->holders = 1, filling->used = 0;
+    }
+    if (filling) {
+      ++filling->holders;
+      written->block = filling;
+      written->numbers = filling->numbers + filling->used;
+      filling->used += length;
+    }
+  }
+  if (!written->numbers) {
+    PyErr_NoMemory();
+    throw Raised();
+  }
+}
+
 inline Ref new_written(PyObject *kind, int64_t length) {
-  Ref made = got(reinterpret_cast<PyObject *>(PyObject_NewVar(Written, &WrittenType, length)));
+  Ref made = got(reinterpret_cast<PyObject *>(PyObject_New(Written, &WrittenType)));
   Written *written = reinterpret_cast<Written *>(static_cast<PyObject *>(made));
   written->kind = Py_NewRef(kind);
   written->sums = Py_NewRef(Py_None);
   written->tokens = 0;
+  written->length = length;
+  written->block = nullptr;
+  written->numbers = nullptr;
+  take_memory(written, length);
   return made;
 }
 
@@ -28,12 +79,16 @@ void written_free(PyObject *self) {
   Written *written = reinterpret_cast<Written *>(self);
   Py_DECREF(written->kind);
   Py_DECREF(written->sums);
+  if (written->block)
+    let_go(written->block);
+  else
+    PyMem_RawFree(written->numbers);
   PyObject_Free(self);
 }
 
 int written_buffer(PyObject *self, Py_buffer *view, int flags) {
   Written *written = reinterpret_cast<Written *>(self);
-  return PyBuffer_FillInfo(view, self, written->numbers, Py_SIZE(self) * sizeof(double), 1, flags);
+  return PyBuffer_FillInfo(view, self, written->numbers, written->length * sizeof(double), 1, flags);
 }
 
 PyBufferProcs written_buffers = {written_buffer, nullptr};
@@ -48,8 +103,7 @@ PyMemberDef written_members[] = {
 PyTypeObject WrittenType = {PyVarObject_HEAD_INIT(nullptr, 0) "normlab.recording._native.Written"};
 
 inline void ready_written() {
-  WrittenType.tp_basicsize = offsetof(Written, numbers);
-  WrittenType.tp_itemsize = sizeof(double);
+  WrittenType.tp_basicsize = sizeof(Written);
   WrittenType.tp_flags = Py_TPFLAGS_DEFAULT;
   WrittenType.tp_dealloc = written_free;
   WrittenType.tp_as_buffer = &written_buffers;
