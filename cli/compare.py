@@ -34,7 +34,7 @@ _OF_MODELS = ("text", "dtype_a", "dtype_b", "attention_a", "attention_b", "batch
     "--tolerance",
     type=click.FloatRange(min=0),
     metavar="X",
-    help="What a block may add to the divergence; 8 roundings of the coarser dtype. For runs 0.05, of the rms.",
+    help="What a block may add to the median token; 8 roundings of the coarser dtype. For runs 0.05, of the rms.",
 )
 @common(
     out="A folder for the plots, results.csv.gz and comparison.json.",
@@ -66,6 +66,8 @@ def compare(
     """
     from normlab.inspection import run_at
 
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)  # a place that cannot be written is refused before anything runs
     runs = [path for path in (run_at(Path(a)), run_at(Path(b))) if path is not None]
     if len(runs) == 1:
         raise Failure(f"{runs[0]} is a run and the other is not: compare two models or two runs")
@@ -113,7 +115,6 @@ def _write(folder: Path, found: "Comparison") -> list[str]:
     from normlab.plots import write_plots
     from normlab.table import to_csv_bytes
 
-    folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "comparison.json", found.to_dict())
     table = folder / "results.csv.gz"
     write_whole(table, to_csv_bytes(found.table))

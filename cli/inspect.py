@@ -1,5 +1,6 @@
 """``normlab inspect``: what a model is made of, and what it does to the scale of its activations."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,9 +81,10 @@ def inspect(
         _architecture(output, architecture, out)
         return
     from normlab.inspection import inspect as look
-    from normlab.inspection import outcome
 
     parsed = _parsed(conditions, backward=not no_grad)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)  # a place that cannot be written is refused before anything runs
     found = look(
         str(model),
         text=text,
@@ -91,17 +93,16 @@ def inspect(
         seed=seed,
         dtype=dtype,
         backward=not no_grad,
-    )
-    outcomes = [outcome(condition, found.table) for condition in parsed]
-    said = {**found.to_dict(), "assertions": [_outcome(one) for one in outcomes]}
-    files = {} if out is None else _write(out, found, said)
-    output.machine({**said, "files": files})
+    ).meeting(parsed)
+    files = {} if out is None else _write(out, found)
+    output.machine({**found.to_dict(), "files": files})
     output.result(str(found))
-    output.show(layer_table(found.layers))
-    for one in outcomes:
+    if len(found.layers.columns) > 3:  # beside stack, layer and sub-layer
+        output.show(layer_table(found.layers))
+    for one in found.outcomes:
         output.result(one.says)
     output.result(f"Report: {files['report']}" if files else "No report is written without --out.")
-    _judge(outcomes)
+    _judge(found.outcomes)
 
 
 def _parsed(conditions: tuple[str, ...], *, backward: bool) -> "list[Condition]":
@@ -118,7 +119,7 @@ def _parsed(conditions: tuple[str, ...], *, backward: bool) -> "list[Condition]"
     return parsed
 
 
-def _judge(outcomes: "list[Outcome]") -> None:
+def _judge(outcomes: "Sequence[Outcome]") -> None:
     """End the command with an error unless every condition holds."""
     failed = [one for one in outcomes if one.holds is False]
     unknown = [one for one in outcomes if one.holds is None]
@@ -130,17 +131,12 @@ def _judge(outcomes: "list[Outcome]") -> None:
         raise Failure(f"{len(unknown)} of {asked} could not be checked: {unknown[0].says}")
 
 
-def _outcome(one: "Outcome") -> dict[str, object]:
-    return {"condition": one.condition.text, "holds": one.holds, "says": one.says}
-
-
-def _write(folder: Path, found: "Inspection", said: dict[str, object]) -> dict[str, str]:
+def _write(folder: Path, found: "Inspection") -> dict[str, str]:
     """Write the report, the table and what was said, each whole or not at all."""
     from normlab.reports import report
     from normlab.table import to_csv_bytes
 
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "inspection.json", said)
+    write_json(folder / "inspection.json", found.to_dict())
     table = folder / "results.csv.gz"
     write_whole(table, to_csv_bytes(found.table))
     page = report(table, folder / "report.html", inspection=found)

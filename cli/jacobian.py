@@ -11,7 +11,15 @@ from normlab.cli.common import common
 from normlab.cli.failures import Command
 from normlab.cli.jacobian_cases import Case, Source, of_name, of_specs, theory_of
 from normlab.cli.jacobian_files import write_images, write_table
-from normlab.cli.jacobian_tables import layer_table, lyapunov_words, part_table, records, report
+from normlab.cli.jacobian_tables import (
+    layer_table,
+    layer_words,
+    lyapunov_words,
+    part_table,
+    part_words,
+    records,
+    report,
+)
 from normlab.cli.output import Output
 from normlab.cli.spec_options import FIELDS, axes, spec_options
 from normlab.cli.text_options import text_option
@@ -151,6 +159,7 @@ def _depths(
         for reason in sorted({str(one) for one in theory["status"] if str(one).startswith("no theory")}):
             output.note(reason)
     table, theory = concat(measured), concat(predicted)
+    output.show(layer_words(table, given["probes"]))
     output.machine({"rows": list(records(table)), "theory": list(records(theory))})
     if out is not None:
         write_table(output, out, table, theory)
@@ -159,16 +168,18 @@ def _depths(
 def _parts(output: Output, out: Path | None, found: Iterator[list[Case]], given: Mapping[str, Any], stack: str) -> None:
     from normlab.table import concat, from_rows
 
-    tables, reports, drawn = [], [], None
+    tables, examined, reports, drawn = [], [], [], None
     for cases in found:
         for case in cases:
-            output.result(f"{case.name}, seed {case.seed}:")
             seen = _examined(case, given, stack)
-            output.show(part_table(seen))
+            output.result(f"{case.name}, seed {case.seed}:")
+            output.show(part_table(seen, 4 if given["full"] else given["k"]))
+            examined += seen
             tables.append(from_rows([row for one in seen for row in one.rows()], case.cell))
             spec = {"model": case.name} if case.spec is None else {"spec": case.spec.to_dict()}
             reports += [{**spec, "model_seed": case.seed, **report(one)} for one in seen]
             drawn = drawn or case
+    output.show(part_words(examined, given["probes"]))
     output.machine({"parts": reports})
     if out is not None and drawn is not None:
         write_table(output, out, concat(tables))

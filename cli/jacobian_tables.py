@@ -1,7 +1,7 @@
 """What ``normlab jacobian`` found, as tables for a terminal and as JSON values."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -10,11 +10,17 @@ if TYPE_CHECKING:
     from normlab.jacobian import Examination
 
 
+#: What the columns of a table are, in the order in which they stand.
+_MEANINGS: Final = {
+    "lyapunov": "λ: ½ ln(‖J‖²_F/(n d)), J the Jacobian of the block after layer ℓ and n d the entries of the stream: "
+    "the growth of a random change of its input. mean log: the mean of its logarithm, which lies lower.",
+    "singular_value": "σ₁: the largest singular value of J, the most that the block stretches a change.",
+    "apjn": "APJN: ‖∂x_L/∂x_ℓ‖²_F/(n d), the mean square of a random change's growth up to the last layer.",
+}
+
+
 def layer_table(found: "pd.DataFrame", theory: "pd.DataFrame") -> "Table":
     """One row a layer: the map to the next, and the map to the last."""
-    from rich import box
-    from rich.table import Table
-
     theory = theory[theory["stack"].isin(list(found["stack"].unique()))]
     columns = [
         ("λ to ℓ+1 (nats)", found, "lyapunov", ""),
@@ -30,7 +36,7 @@ def layer_table(found: "pd.DataFrame", theory: "pd.DataFrame") -> "Table":
         own = rows[(rows["quantity"] == quantity) & (rows["name"] == name)]
         if quantity in measured and len(own):
             chosen.append((title, own, quantity))
-    table = Table("layer ℓ", *(title for title, *_ in chosen), box=box.SIMPLE_HEAD, pad_edge=False)
+    table = _table(["layer ℓ", *(title for title, *_ in chosen)])
     for layer in sorted({int(one) for one in found["layer"].dropna()}):
         cells = [
             _number(own[own["layer"] == layer], geometric=quantity != "lyapunov", error=title != "theory")
@@ -40,6 +46,15 @@ def layer_table(found: "pd.DataFrame", theory: "pd.DataFrame") -> "Table":
     return table
 
 
+def layer_words(found: "pd.DataFrame", probes: int) -> str:
+    """Say what the columns of :func:`layer_table` are."""
+    measured = set(found["quantity"].unique())
+    seeds = len(found[["model_seed", "data_seed"]].drop_duplicates())
+    over = f"over {seeds} seeds" if seeds > 1 else f"of the estimate from {probes} random vectors"
+    spread = [f"±: the standard error {over}."] if measured & {"lyapunov", "apjn"} or seeds > 1 else []
+    return "\n".join([*(words for name, words in _MEANINGS.items() if name in measured), *spread])
+
+
 def lyapunov_words(found: "pd.DataFrame") -> str:
     """Say what the Lyapunov spectrum is, where it was measured."""
     rows = found[(found["quantity"] == "lyapunov") & found["name"].str.startswith("qr ")]
@@ -47,16 +62,33 @@ def lyapunov_words(found: "pd.DataFrame") -> str:
     return f"Lyapunov exponents by QR, in nats per block: {', '.join(values)}" if values else ""
 
 
-def part_table(found: Sequence["Examination"]) -> "Table":
-    """One row a part; what only all singular values tell is left out where no part has them."""
+def part_words(found: Sequence["Examination"], probes: int) -> str:
+    """Say what the columns of :func:`part_table` are."""
+    lines = [
+        f"‖J‖_F: the root of the sum of all entries' squares, ± its standard error, from {probes} random vectors.",
+        "σ: singular values of J. residual: the largest ‖Jᵀu − σv‖/σ₁ of them; 0 where they have converged.",
+    ]
+    if any(one.spectrum.complete for one in found):
+        lines.append("condition: σ₁ over the smallest σ that is not 0. ln volume: the sum of ln σ over those.")
+    return "\n".join(lines)
+
+
+def _table(names: Sequence[str]) -> "Table":
     from rich import box
     from rich.table import Table
 
+    return Table(*names, box=box.SIMPLE_HEAD, pad_edge=False)
+
+
+def part_table(found: Sequence["Examination"], most: int) -> "Table":
+    """One row a part with its ``most`` largest singular values.
+
+    What only all singular values tell is left out where no part has them.
+    """
     whole = {"rank": "rank", "condition": "condition", "log_volume": "ln volume"}
     if not any(one.spectrum.complete for one in found):
         whole = {}
-    names = ("part", "shape", "‖J‖_F", "largest σ", "residual", *whole.values())
-    table = Table(*names, box=box.SIMPLE_HEAD, pad_edge=False)
+    table = _table(["part", "shape", "‖J‖_F", "largest σ", "residual", *whole.values()])
     for one in found:
         values = report(one)
         last = [values[name] for name in whole]
@@ -64,7 +96,7 @@ def part_table(found: Sequence["Examination"]) -> "Table":
             one.name,
             " × ".join(str(size) for size in one.spectrum.shape),
             f"{one.norm.value:.4g} ± {one.norm.se:.2g}",
-            ", ".join(f"{value:.4g}" for value in one.spectrum.values[:4]),
+            ", ".join(f"{value:.4g}" for value in one.spectrum.values[:most]),
             f"{one.spectrum.residuals.max():.1e}",
             *("" if value is None else f"{value:.4g}" for value in last),
         )
@@ -78,6 +110,8 @@ def report(one: "Examination") -> dict[str, Any]:
     return {
         "part": one.name,
         "shape": list(spectrum.shape),
+        "dtype": one.dtype,
+        "agreement": one.agreement if one.agreement == one.agreement else None,
         "frobenius": {"value": one.norm.value, "se": one.norm.se, "low": one.norm.low, "high": one.norm.high},
         "singular_values": [float(value) for value in spectrum.values],
         "residuals": [float(value) for value in spectrum.residuals],

@@ -103,14 +103,16 @@ INSPECTED: Final = (
 #: What a comparison of two models or runs, A and B, gives.
 COMPARED: Final = (
     Quantity("divergence", "median over tokens of ‖x_B − x_A‖/‖x_A‖ for the streams of A and B", "", "model"),
+    Quantity("divergence_worst", "largest over tokens of what divergence is the median of", "", "model"),
     Quantity(
         "inherited",
-        "median over tokens of ‖x_B − y‖/‖x_A‖, y what the block of B makes of the stream that A gives to its own: "
-        "what came from the blocks before; x_B − x_A is the sum of both parts",
+        "median over tokens of ‖x_B − y‖/‖x_A‖, y what the block of B makes of the stream, and of the memory "
+        "for cross-attention, that A gives to its own: what came from before; x_B − x_A is the sum of both parts",
         "",
         "model",
     ),
     Quantity("added", "median over tokens of ‖y − x_A‖/‖x_A‖, y as for inherited: what this block adds", "", "model"),
+    Quantity("added_worst", "largest over tokens of what added is the median of", "", "model"),
     Quantity(
         "ratio",
         "B over A, the geometric mean over seeds: of median_rms at streams, of update_ratio at updates, of rms at "

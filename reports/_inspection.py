@@ -2,11 +2,15 @@
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from normlab.inspection import Inspection
 from normlab.inspection.attention import HeadLogits
+from normlab.inspection.inspection import COLUMNS
 from normlab.reports._rows import rounded
 
+#: The caption of the table by layer.
+EVERY: Final = "Every sub-layer"
 _WORDS = {"attn": "attention", "mlp": "MLP", "cross": "cross-attention", "embed": "embedding"}
 
 
@@ -29,8 +33,13 @@ class LayerTable:
 
 def tables_of(inspection: Inspection) -> tuple[LayerTable, ...]:
     """Return the table by layer, and where attention logits were seen, that of every head's largest."""
-    heads = head_table(inspection)
-    return (layer_table(inspection), *([heads] if heads.rows else []))
+    return tuple(one for one in (layer_table(inspection), head_table(inspection)) if one.columns)
+
+
+def layer_queries(inspection: Inspection) -> list[str]:
+    """Return what the columns of the table by layer are, as queries of the rows."""
+    shown = set(inspection.layers.columns)
+    return [f"site == '{site}' and quantity == '{quantity}'" for name, site, quantity, _ in COLUMNS if name in shown]
 
 
 def head_table(inspection: Inspection) -> LayerTable:
@@ -58,7 +67,7 @@ def layer_table(inspection: Inspection) -> LayerTable:
         stack = f"{row['stack']} " if several else ""
         heading = f"{stack}{row['layer']} {_words(row['sublayer'])}"
         rows.append((heading, tuple(_cell(row[name]) for name in names)))
-    return LayerTable("Every sub-layer", "sub-layer", tuple(str(name) for name in names), tuple(rows))
+    return LayerTable(EVERY, "sub-layer", tuple(str(name) for name in names), tuple(rows))
 
 
 def _words(sublayer: str) -> str:

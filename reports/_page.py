@@ -14,7 +14,7 @@ from normlab.files import write_whole
 from normlab.inspection import Inspection
 from normlab.plots import PLOTS, Plot, draw, skipped
 from normlab.reports._definitions import definitions
-from normlab.reports._inspection import tables_of
+from normlab.reports._inspection import EVERY, layer_queries, tables_of
 from normlab.reports._interval import exact, extreme, strip
 from normlab.reports._rows import Grid, as_precise, data_uri, exported, grids, rounded
 from normlab.reports._source import Source, read_source
@@ -24,8 +24,6 @@ from normlab.reports._theory import theory_view
 from normlab.sweeps.predicted import theory_of
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
-#: Why no claim is judged on an inspected model.
-_NOT_JUDGED: Final = "claims speak of models at initialisation, and of several seeds"
 #: Where q on an axis and the fitted law come from.
 _STREAM_QUERY: Final = "quantity == 'mean_square' and site == 'stream'"
 
@@ -66,10 +64,11 @@ def report(run_or_table: pd.DataFrame | Path | str, path: Path | str, *, inspect
 def page(source: Source, inspection: Inspection | None = None) -> str:
     """Return the report on ``source`` as HTML."""
     beside = theory_of(source.table, source.folder)
-    drawn = enumerate(_drawn(source.table), start=1)
+    drawn = enumerate(_drawn(source.table, inspection is None), start=1)
     views = [_figure(number, source.table, plot, beside.table) for number, plot in drawn]
     figures, points = tuple(view for view, _ in views), {view.plot.name: (view.plot, rows) for view, rows in views}
-    verdicts, unjudged = _verdicts(source.table) if inspection is None else ((), _NOT_JUDGED)
+    # Claims speak of models at initialisation, and of several seeds.
+    verdicts, unjudged = _verdicts(source.table) if inspection is None else ((), "")
     queries = [figure.plot.needs.query for figure in figures] + [str(verdict.rows["query"]) for verdict in verdicts]
     export = exported(points)
     return (
@@ -79,6 +78,7 @@ def page(source: Source, inspection: Inspection | None = None) -> str:
             title=title(source) if inspection is None else f"Inspection of {inspection.short_name}",
             inspection=inspection,
             layers=() if inspection is None else tables_of(inspection),
+            every=EVERY,
             source=source,
             figures=figures,
             by_name={figure.plot.name: figure for figure in figures},
@@ -87,15 +87,16 @@ def page(source: Source, inspection: Inspection | None = None) -> str:
             verdicts=verdicts,
             unjudged=unjudged,
             false_verdicts=false_verdicts_expected(verdicts),
-            definitions=definitions([*queries, _STREAM_QUERY]),
+            definitions=definitions([*queries, *(layer_queries(inspection) if inspection else [_STREAM_QUERY])]),
             download=data_uri(export),
             download_kb=round(len(export.encode()) / 1024),
         )
     )
 
 
-def _drawn(table: pd.DataFrame) -> list[Plot]:
-    return [plot for _, plot in PLOTS.items() if not plot.missing(table)]
+def _drawn(table: pd.DataFrame, of_sweep: bool) -> list[Plot]:
+    """Return the plots that the table has rows for; a plot against depth would show one point of one model."""
+    return [plot for _, plot in PLOTS.items() if not plot.missing(table) and (of_sweep or plot.panels)]
 
 
 def _figure(number: int, table: pd.DataFrame, plot: Plot, theory: pd.DataFrame) -> tuple[FigureView, pd.DataFrame]:

@@ -1,5 +1,6 @@
 """Whether a table meets conditions such as ``stream.median_rms@last < 100``, for a lab's own checks."""
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,11 +38,15 @@ class Outcome:
     holds: bool | None
     says: str
 
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values for JSON."""
+        return {"condition": self.condition.text, "holds": self.holds, "says": self.says}
+
 
 def check(condition: Condition, table: pd.DataFrame) -> Outcome:
     """Say whether a table meets a condition.
 
-    A row without a finite value does not meet it.
+    A row without a finite value does not meet it. Of the rows that do not, the one that is farthest off is named.
 
     Raises:
         DataError: the table has no row that it speaks of.
@@ -59,11 +64,12 @@ def check(condition: Condition, table: pd.DataFrame) -> Outcome:
         )
         return Outcome(condition, True, f"{condition.text}: holds in {count} ({extreme})")
     bad = [index for index, ok in enumerate(good) if not ok]
-    first = rows.iloc[bad[0]]
-    found = number(float(first["value"])) if sound[bad[0]] else f"no finite value, {first['status']}"
+    worst = max(bad, key=lambda index: abs(values[index] - condition.limit) if sound[index] else math.inf)
+    row = rows.iloc[worst]
+    found = number(float(row["value"])) if sound[worst] else f"no finite value, {row['status']}"
     more = f", and in {len(bad) - 1} more of {count}" if len(bad) > 1 else ""
     stacks = {str(stack) for stack in table["stack"].unique()} - {""}
-    return Outcome(condition, False, f"{condition.text}: fails{_where(first, stacks)} ({found}){more}")
+    return Outcome(condition, False, f"{condition.text}: fails{_where(row, stacks)} ({found}){more}")
 
 
 def outcome(condition: Condition, table: pd.DataFrame) -> Outcome:
@@ -97,7 +103,8 @@ def _rows(condition: Condition, table: pd.DataFrame) -> pd.DataFrame:
     else:
         _check_depth(condition, int(last.max()))
         kept = rows["layer"].between(*condition.blocks)
-    return _some(rows[kept.fillna(False).astype(bool)], condition, f"those blocks have no {condition.what}")
+    shared = "" if condition.what in SITES else " (what blocks share stands at the first of them)"
+    return _some(rows[kept.fillna(False).astype(bool)], condition, f"those blocks have no {condition.what}{shared}")
 
 
 def _of_stack(rows: pd.DataFrame, condition: Condition) -> pd.DataFrame:

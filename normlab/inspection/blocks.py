@@ -19,7 +19,7 @@ def idle(look: Look) -> Finding:
     numbers = {"blocks": rows}
     stacks = {at.stack for at in look.streams}
     missing = [at for at in look.changes if at not in known]
-    gap = f" No token's change in {_named(missing, stacks)} is finite." if missing else ""
+    gap = f" In {_named(missing, stacks)} no token has a change: it is zero before, or not finite." if missing else ""
     if not known:
         return Finding("idle blocks", False, f"No block's change could be measured.{gap}", _THRESHOLD, numbers)
     least = min(known, key=known.__getitem__)

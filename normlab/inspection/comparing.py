@@ -11,9 +11,9 @@ import torch
 from normlab import table as tables
 from normlab.errors import DataError
 from normlab.inspection.comparison import Comparison
-from normlab.inspection.diverging import Broken, alone, broken, rows_of_two
+from normlab.inspection.diverging import Broken, Worst, alone, apart, broken
 from normlab.inspection.feeding import Windows
-from normlab.inspection.inspecting import inspect_subject, plan_for
+from normlab.inspection.inspecting import evaluating, inspect_subject, plan_for
 from normlab.inspection.loading import subject_of
 from normlab.inspection.ratios import ratios
 from normlab.inspection.run_checks import broken_in_both, check_streams, check_table
@@ -29,10 +29,11 @@ ROUNDINGS: Final = 8
 SHARE: Final = 0.05
 
 
-class _Apart(NamedTuple):
-    """What the streams of two models show: rows of the table, places with NaN, and what only one has."""
+class _Found(NamedTuple):
+    """What the streams of two models show: rows of the table, worst tokens, places with NaN, and what only one has."""
 
     rows: list[dict[str, object]]
+    worst: tuple[Worst, ...]
     broken: tuple[Broken, ...]
     alone: tuple[str, ...]
 
@@ -50,6 +51,8 @@ def compare(
 ) -> Comparison:
     """Say where two models part on the same input, or two runs.
 
+    Models run in evaluation mode. The gradients that they have are dropped.
+
     Args:
         a: a model: a module, a ``ModelSpec``, a :class:`Subject`, or what :func:`load_subject` takes; or a table, a
             run folder or a table's file.
@@ -59,8 +62,8 @@ def compare(
         tokens: tokens in each.
         seed: of the places of the windows, and of the weights of a spec.
         backward: whether gradients are compared too.
-        tolerance: what a block may add to the divergence; 8 roundings of the coarser dtype for models. For runs how
-            much the rms of the streams may differ; 5 %.
+        tolerance: what a block may add to the median token's divergence; 8 roundings of the coarser dtype for models.
+            For runs how much the rms of the streams may differ; 5 %.
 
     Raises:
         DataError: they cannot be compared.
@@ -71,8 +74,8 @@ def compare(
         return compare_runs(one, two, _name(a), _name(b), tolerance)
     if one is not None or two is not None:
         raise DataError("one of the two is a run and the other is not: compare two models or two runs")
-    windows = Windows(batch, tokens, None if text is None else Path(text), seed)
-    subjects = [subject_of(one, seed=seed) for one in (a, b)]
+    windows = Windows(batch, tokens, text, seed)
+    subjects = [subject_of(one, seed=windows.seed) for one in (a, b)]
     return compare_subjects(subjects[0], subjects[1], windows, backward=backward, tolerance=tolerance)
 
 
@@ -132,7 +135,8 @@ def compare_subjects(
                 f"{subject.name} has no parameter that wants a gradient (all are frozen): compare forward only, with "
                 "backward=False or --no-grad"
             )
-    found = _apart((a, b), feeds, (one.architecture, two.architecture))
+    with evaluating(a.model), evaluating(b.model):
+        found = _apart((a, b), feeds, (one.architecture, two.architecture))
     return Comparison(
         a=_label(a),
         b=_label(b),
@@ -141,6 +145,7 @@ def compare_subjects(
         tolerance=limit,
         losses=(one.loss, two.loss),
         notes=_notes(a, b),
+        worst=found.worst,
         broken=found.broken,
         alone=found.alone,
     )
@@ -178,7 +183,7 @@ def _label(subject: Subject) -> str:
 
 def _apart(
     subjects: tuple[Subject, Subject], feeds: tuple[Feed, Feed], found: tuple[Architecture, Architecture]
-) -> _Apart:
+) -> _Found:
     """Run both models and compare their streams."""
     batch, length = feeds[0].tokens.shape
     runs = [_runner(subject, feed) for subject, feed in zip(subjects, feeds, strict=True)]
@@ -193,14 +198,17 @@ def _apart(
             "compare models that have a stack of the same name"
         )
     rows: list[dict[str, object]] = []
+    worst: list[Worst] = []
     odd: list[Broken] = []
     for name in common:
         one, two = ones[name], twos[name]
         if next(iter(one.values.values())).shape != next(iter(two.values.values())).shape:
             raise DataError("the two streams differ in width: inspect each with --out and compare the tables")
-        rows += rows_of_two(one, two, fed(subjects[1].model, found[1], name, runs[1], two, one))
+        both = apart(one, two, fed(subjects[1].model, found[1], name, runs[1], two, one), feeds[0].words)
+        rows += both.rows
+        worst += both.worst
         odd += broken(one, two)
-    return _Apart(rows, tuple(odd), alone(ones, twos))
+    return _Found(rows, tuple(worst), tuple(odd), alone(ones, twos))
 
 
 def _runner(subject: Subject, feed: Feed) -> Callable[[], Any]:

@@ -1,41 +1,20 @@
 """What a comparison found: the first layer where two models or runs part, and what each block has to do with it."""
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import pandas as pd
 
-from normlab.inspection.diverging import Broken
-from normlab.inspection.finding import number, place, plain
-from normlab.recording import Address
+from normlab.inspection.diverging import Broken, Worst
+from normlab.inspection.finding import number, place, plain, turns
+from normlab.inspection.parting import Part, models_part, part_at, runs_part
 from normlab.table import SUBLAYERS
 
-_HEADINGS: Final = ("divergence", "inherited", "added", "ratio", "ratio_added", "grad_ratio")
-
-
-@dataclass(frozen=True)
-class Part:
-    """The first place where two streams differ by more than the tolerance.
-
-    Attributes:
-        stack: which stream.
-        layer: the block; 0 is the embedding.
-        sublayer: the sub-layer.
-        value: how much they differ there.
-    """
-
-    stack: str
-    layer: int
-    sublayer: str
-    value: float
-
-    def is_at(self, at: Address) -> bool:
-        """Say whether this is that place."""
-        return (self.stack, self.layer, self.sublayer) == (at.stack, at.layer, at.sublayer)
-
-    def __str__(self) -> str:
-        return place(Address(self.stack, self.layer, self.sublayer))
+_HEADINGS: Final = (
+    "divergence", "divergence_worst", "inherited", "added", "added_worst", "ratio", "ratio_added", "grad_ratio",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,10 +25,12 @@ class Comparison:
         a: A's name.
         b: B's name.
         of: ``models`` on the same input, or ``runs``.
-        table: rows of ``divergence``, ``inherited``, ``added``, ``ratio`` and ``ratio_added``.
+        table: rows of ``divergence``, ``inherited``, ``added``, ``ratio`` and ``ratio_added``, and of the worst token
+            of ``divergence`` and ``added``.
         tolerance: how much streams may differ before they part.
         losses: of A and B, for models.
         notes: what should be known about how models were loaded.
+        worst: the token that differs most at each place, and to which each block adds most.
         broken: the places where a stream is not finite.
         alone: what one model has and the other has not, in sentences.
     """
@@ -61,6 +42,7 @@ class Comparison:
     tolerance: float
     losses: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
+    worst: tuple[Worst, ...] = ()
     broken: tuple[Broken, ...] = ()
     alone: tuple[str, ...] = ()
 
@@ -68,22 +50,22 @@ class Comparison:
     def parts(self) -> Part | None:
         """The first place where the two part; ``None`` if they do not.
 
-        Models part in the embedding if the streams differ there by more than the tolerance, and in the first block
-        that adds more than it on the same input; where that is not known, where the streams differ by more; and where
-        an entry is not finite in one and not the same in the other. Runs part where the ratio of the streams does.
+        Models part where a block adds more than the tolerance to the median token (:func:`models_part`), so that
+        one token that rounding tips over makes no difference; :attr:`tokens_part` looks at every token. Runs part
+        where the ratio of the streams does.
         """
-        rows = self._streams
-        odd = {(one.at.stack, one.at.layer, one.at.sublayer) for one in self.broken if one.differ}
-        for key, own in rows.groupby(["stack", "layer"], observed=True, sort=False):
-            stack, layer = cast(tuple[str, int], key)
-            names, values = own["sublayer"].astype(str).tolist(), own["value"].tolist()
-            beyond = [number for number, value in enumerate(values) if self._differs(value)]
-            if self.of == "models" and layer and (added := self._added(str(stack), layer)) == added:
-                beyond = (beyond or [len(values) - 1]) if self._differs(added) else []
-            beyond += [number for number, name in enumerate(names) if (str(stack), layer, name) in odd]
-            if beyond:
-                return Part(str(stack), layer, names[min(beyond)], values[min(beyond)])
-        return None
+        if self.of == "runs":
+            return runs_part(self._streams("ratio"), self.tolerance)
+        return self._part("")
+
+    @property
+    def tokens_part(self) -> Part | None:
+        """The first place where single tokens of two models part, by the same rule for the worst token of each."""
+        return self._part("_worst") if self.of == "models" else None
+
+    def _part(self, of: str) -> Part | None:
+        odd = [one.at for one in self.broken if one.differ]
+        return models_part(self._streams(f"divergence{of}"), self._streams(f"added{of}"), odd, self.tolerance)
 
     @property
     def layers(self) -> pd.DataFrame:
@@ -93,48 +75,49 @@ class Comparison:
         wide = rows.assign(
             stack=rows["stack"].astype(str),
             sublayer=rows["sublayer"].astype(str),
+            name=rows["name"].astype(str),
             layer=rows["layer"].astype(int),
             quantity=rows["quantity"].astype(str).where(rows["site"] == "stream", "grad_ratio"),
-        ).pivot(index=["stack", "layer", "sublayer"], columns="quantity", values="value")
+        ).pivot(index=["stack", "layer", "sublayer", "name"], columns="quantity", values="value")
         frame = self._in_order(wide.reset_index()).reset_index(drop=True)
+        numbered = frame["name"].where(turns(frame["name"]) > 1, frame["sublayer"])
+        frame = frame.assign(sublayer=numbered)
         return frame[["stack", "layer", "sublayer", *(name for name in _HEADINGS if name in frame.columns)]]
 
     @property
-    def _streams(self) -> pd.DataFrame:
-        quantity = "divergence" if self.of == "models" else "ratio"
-        return self._in_order(
-            self.table[(self.table["site"].astype(str) == "stream") & (self.table["quantity"] == quantity)]
-        )
+    def _stacks(self) -> set[str]:
+        return {str(stack) for stack in self.table["stack"].unique()} - {""}
+
+    def _place(self, part: Part) -> str:
+        return place(part.at, self._stacks)
+
+    def _streams(self, quantity: str) -> pd.DataFrame:
+        rows = self.table[(self.table["site"].astype(str) == "stream") & (self.table["quantity"] == quantity)]
+        return self._in_order(rows)
 
     def _in_order(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return rows of streams in the order in which a model runs: the encoder before the decoder, as the table."""
+        """Return rows of streams in the order in which models ran; of runs, which do not tell, in that of the table."""
         stacks = {name: rank for rank, name in enumerate(dict.fromkeys(self.table["stack"].astype(str)))}
         ranks = {"stack": stacks, "sublayer": {name: rank for rank, name in enumerate(SUBLAYERS)}}
-        return rows.sort_values(
-            ["stack", "layer", "sublayer"],
+        rows = rows.assign(turn=turns(rows["name"])).sort_values(
+            ["stack", "layer", "turn", "sublayer"],
             kind="stable",
             key=lambda column: column.astype(str).map(ranks[str(column.name)]) if column.name in ranks else column,
         )
-
-    def _added(self, stack: str, layer: int) -> float:
-        rows = self.table[(self.table["quantity"] == "added") & (self.table["layer"] == layer)]
-        values = rows.loc[rows["stack"].astype(str) == stack, "value"]
-        return float(values.iloc[0]) if len(values) else float("nan")
-
-    def _differs(self, value: float) -> bool:
-        if self.of == "models":
-            return value > self.tolerance
-        return abs(math.log(value)) > math.log1p(self.tolerance)
+        seen = {one.at._replace(site=""): rank for rank, one in enumerate(self.worst) if one.quantity == "divergence"}
+        order = [seen.get(part_at({**row, "value": 0.0}).at, len(self.worst)) for row in rows.to_dict("records")]
+        return rows.assign(order=order).sort_values("order", kind="stable")
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values for JSON; numbers that are not finite are null."""
-        parts = self.parts
         return {
             "a": self.a,
             "b": self.b,
             "of": self.of,
             "tolerance": self.tolerance,
-            "parts": None if parts is None else {**vars(parts), "value": plain(parts.value)},
+            "parts": _plain(self.parts),
+            "tokens_part": _plain(self.tokens_part),
+            "worst_tokens": [one.to_dict() for one in self.worst],
             "losses": None if self.losses is None else plain(list(self.losses)),
             "notes": list(self.notes),
             "alone": list(self.alone),
@@ -145,7 +128,7 @@ class Comparison:
         }
 
     def __str__(self) -> str:
-        said = self._runs() if self.of == "runs" else [self._models(), *self._blame()]
+        said = self._runs() if self.of == "runs" else [*self._models(), *self._blame()]
         losses = [] if self.losses is None else [f"Loss: {' and '.join(map(_loss, self.losses))}."]
         return "\n".join([f"A: {self.a}", f"B: {self.b}", *self.notes, *self._uncompared(), *said, *losses])
 
@@ -156,34 +139,48 @@ class Comparison:
         left_out = " Such places of runs are not compared." if self.of == "runs" else ""
         return said + [f"The first entries that are not finite: after {one}.{left_out}" for one in first.values()]
 
-    def _models(self) -> str:
-        parts, rows = self.parts, self._streams
-        tolerance = f"tolerance {number(self.tolerance)}"
-        if parts is not None:
-            if odd := [one.differ for one in self.broken if one.differ and parts.is_at(one.at)]:
-                return (
-                    f"They part in {parts}: there {odd[0]} entries are not finite in one and not the same in the other."
-                )
-            return (
-                f"They part in {parts}: there the streams differ by {number(parts.value)} of the median token's length "
-                f"({tolerance})."
-            )
+    def _models(self) -> Iterator[str]:
+        """Say where the median token and single tokens part, and how far apart they are at most."""
+        parts, tokens, apart = self.parts, self.tokens_part, [one for one in self.worst if one.quantity == "divergence"]
+        limit = number(self.tolerance)
+        if not any(one.differ for one in self.broken) and not any(one.share > 0 for one in apart):
+            yield "The streams are the same to the bit."
+            return
+        if parts is None:
+            whom = "the median token" if tokens is not None else "any token"
+            yield f"They do not part: no block adds more than {limit}, the tolerance, to {whom}.{self._most(apart)}"
+        elif odd := [one.differ for one in self.broken if one.differ and parts.is_at(one.at)]:
+            entries = f"{odd[0]} entries are not finite in one and not the same in the other"
+            yield f"They part in {self._place(parts)}: there {entries}."
+        else:
+            apart_there = f"the median token differs by {number(parts.value)} of its length (tolerance {limit})"
+            yield f"They part in {self._place(parts)}: there {apart_there}.{self._most(apart)}"
+        if tokens is not None and (parts is None or not parts.is_at(tokens.at)):
+            here = {one.quantity: one for one in self.worst if tokens.is_at(one.at)}
+            one = here.get("added", here["divergence"])
+            share = f"{number(one.share)} of its length"
+            does = f"it adds {share} to {one}" if one.quantity == "added" else f"there {one} differs by {share}"
+            yield f"Single tokens part in {self._place(tokens)}: {does}."
+
+    def _most(self, apart: Sequence[Worst]) -> str:
+        """Say how far the median token and the worst one are apart at most."""
+        rows = self._streams("divergence")
         known = rows[rows["value"].notna()]
-        if (known["value"] == 0).all():
-            return "The streams are the same to the bit."
-        most = known.iloc[int(known["value"].argmax())]
+        if known.empty or not (worst := [one for one in apart if 0 < one.share < math.inf]):
+            return ""
+        row, most = known.iloc[int(known["value"].argmax())], max(worst, key=lambda one: one.share)
+        after = place(most.at, self._stacks)
         return (
-            f"They do not part: no block adds more than the tolerance of {number(self.tolerance)}, and the streams "
-            f"differ at most by {number(float(most['value']))} of the median token's length (after "
-            f"{place(_address(most))})."
+            f" The median token differs at most by {number(float(row['value']))} of its length (after "
+            f"{self._place(part_at(row))}), the worst one by {number(most.share)} ({most}, after {after})."
         )
 
     def _runs(self) -> list[str]:
-        ratios, tolerance = self._streams, f"tolerance {_percent(self.tolerance)}"
+        ratios, tolerance = self._streams("ratio"), f"tolerance {_percent(self.tolerance)}"
         if (parts := self.parts) is not None:
             said = (
-                f"They part in {parts}: there the stream's median rms of B is {number(parts.value)} times that of A "
-                f"({tolerance})."
+                f"They part in {self._place(parts)}: there the stream's median rms of B is {number(parts.value)} times "
+                f"that of A ({tolerance})."
             )
         elif (ratios["value"] == 1).all():
             return ["The streams' median rms are the same everywhere."]
@@ -191,7 +188,7 @@ class Comparison:
             most = _farthest(ratios)
             said = (
                 f"They do not part: the streams' median rms agree everywhere within "
-                f"{_percent(abs(most['value'] - 1))} ({tolerance}), least after {place(_address(most))}."
+                f"{_percent(abs(most['value'] - 1))} ({tolerance}), least after {self._place(part_at(most))}."
             )
         added = self.table[self.table["quantity"] == "ratio_added"]
         return [said, *([_changes_most(added)] if len(added) else []), *self._gradients()]
@@ -217,12 +214,17 @@ class Comparison:
             elif len(known) and 0 < known["value"].max() < math.inf:
                 most, last = known.iloc[int(known["value"].argmax())], known.iloc[int(known["layer"].argmax())]
                 inherited = rows[(rows["quantity"] == "inherited") & (rows["layer"] == last["layer"])]["value"].iloc[0]
+                memory = " and the memory" if (rows["sublayer"] == "cross").any() else ""
                 said.append(
-                    f"Block {most['layer']} adds most{where} ({number(float(most['value']))} on the same input); after "
-                    f"block {last['layer']} the blocks before account for {number(float(inherited))}, and it adds "
-                    f"{number(float(last['value']))} itself."
+                    f"Block {most['layer']} adds most{where} ({number(float(most['value']))} to the median token, on "
+                    f"the same input); after block {last['layer']} the blocks before{memory} account for "
+                    f"{number(float(inherited))}, and it adds {number(float(last['value']))} itself."
                 )
         return said
+
+
+def _plain(part: Part | None) -> dict[str, Any] | None:
+    return None if part is None else {**vars(part), "value": plain(part.value)}
 
 
 def _farthest(rows: pd.DataFrame) -> "pd.Series":
@@ -243,7 +245,3 @@ def _percent(share: float) -> str:
 
 def _loss(value: float) -> str:
     return number(value) if math.isfinite(value) else "not finite"
-
-
-def _address(row: "pd.Series") -> Address:
-    return Address(str(row["stack"]), int(row["layer"]), str(row["sublayer"]))

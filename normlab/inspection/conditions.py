@@ -16,6 +16,7 @@ a model has two stacks, the first, last and numbered blocks are those of the sta
 import math
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -78,7 +79,7 @@ def parse(text: str) -> Condition:
     Raises:
         DataError: it does not follow the grammar, or names what does not exist.
     """
-    form = _FORM.fullmatch(text)
+    form = _FORM.fullmatch(text) if isinstance(text, str) else None
     if form is None:
         raise DataError(f"the condition {text!r} cannot be read: {_EXAMPLE}")
     what, quantity, sublayer = form["what"], form["quantity"] or "", form["sublayer"] or ""
@@ -109,13 +110,24 @@ def check_recorded(condition: Condition, *, backward: bool) -> None:
         raise DataError(f"the condition {condition.text!r} speaks of a gradient, and no backward pass is run")
 
 
+def roles() -> tuple[str, ...]:
+    """Return the roles that parameters can have, with those of the norms that are registered."""
+    from normlab.norms import NORMS  # those of plugins among them
+
+    found: dict[str, None] = dict.fromkeys(ROLES)
+    for _, norm in NORMS.items():
+        with suppress(Exception):  # somebody else's norm may not be built with 8 features
+            found |= dict.fromkeys(name.rpartition(".")[2] for name, _ in norm.make(8, eps=1e-5).named_parameters())
+    return tuple(name for name in found if name not in ("gain", "bias"))  # they are norm_gain and norm_bias
+
+
 def _check_names(text: str, what: str, quantity: str) -> None:
     """Refuse names that do not exist, and quantities of something else."""
-    if what not in SITES and what not in ROLES and what != "loss":
+    if what not in SITES and what != "loss" and what not in (known := roles()):
         raise DataError(
             f"the condition {text!r} names {what!r}, which is neither a site ({', '.join(_RECORDED)}), nor a "
-            f"parameter's role ({', '.join(name for name in ROLES if not name.endswith('_bias'))}; also q_bias and "
-            f"so on), nor loss{suggest(what, (*SITES, *ROLES, 'loss'))}"
+            f"parameter's role ({', '.join(name for name in known if not name.endswith('_bias'))}; also q_bias and "
+            f"so on), nor loss{suggest(what, (*SITES, *known, 'loss'))}"
         )
     if not quantity:
         raise DataError(f"the condition {text!r} names no quantity: {_EXAMPLE}")

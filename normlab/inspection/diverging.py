@@ -1,8 +1,9 @@
 """How two streams differ, and apart what each block inherits and what it adds."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -53,26 +54,78 @@ def broken(one: Stream, two: Stream) -> Iterator[Broken]:
             yield Broken(at, of_a, of_b, int(_nonfinite(x, y)[1].sum()), x.numel())
 
 
-def rows_of_two(one: Stream, two: Stream, fed: Fed) -> Iterator[dict[str, object]]:
-    """Yield the rows of ``divergence``, ``inherited`` and ``added``.
+class Worst(NamedTuple):
+    """The token of which two streams, or what a block adds to their divergence, differ most.
+
+    Attributes:
+        at: the place.
+        quantity: ``divergence`` or ``added``.
+        share: by how much of its length.
+        sequence: its sequence, from 0.
+        token: its position, from 0.
+        word: its text.
+    """
+
+    at: Address
+    quantity: str
+    share: float
+    sequence: int
+    token: int
+    word: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as plain values for JSON."""
+        where = {"stack": self.at.stack, "layer": self.at.layer, "sublayer": self.at.sublayer, "name": self.at.name}
+        share = self.share if math.isfinite(self.share) else None
+        named = {"sequence": self.sequence, "token": self.token, "word": self.word}
+        return {**where, "quantity": self.quantity, "share": share, **named}
+
+    def __str__(self) -> str:
+        return f"token {self.token}{f' ({self.word!r})' if self.word else ''} of sequence {self.sequence}"
+
+
+class Apart(NamedTuple):
+    """How two streams differ: rows of the table, and the worst token of each.
+
+    Attributes:
+        rows: of ``divergence``, ``inherited`` and ``added``, and of the worst tokens.
+        worst: the worst tokens.
+    """
+
+    rows: list[dict[str, object]]
+    worst: list[Worst]
+
+
+def apart(one: Stream, two: Stream, fed: Fed, words: Sequence[Sequence[str]]) -> Apart:
+    """Compare the streams of A and B.
 
     Args:
         one: A's stream.
         two: B's.
         fed: what B's blocks make of A's stream.
+        words: the tokens of each sequence as text.
     """
+    found = Apart([], [])
+
+    def take(at: Address, quantity: str, shares: Shares) -> None:
+        sequence, token = shares.worst_token
+        word = words[sequence][token] if words else ""
+        found.rows.extend([_row(at, quantity, shares.median), _row(at, f"{quantity}_worst", shares.worst)])
+        found.worst.append(Worst(at, quantity, shares.worst, sequence, token, word))
+
     for at, x, y in _pairs(one, two):
-        yield _row(at, "divergence", share_apart(x, y, x))
+        take(at, "divergence", shares_apart(x, y, x))
     for layer, at in one.ends.items():
         if not layer or layer not in two.ends:
             continue
         if layer not in fed.after:
-            for quantity in ("inherited", "added"):
-                yield _row(at, quantity, math.nan, fed.reason or "no block of that number was found")
+            reason = fed.reason or "no block of that number was found"
+            found.rows.extend(_row(at, name, math.nan, reason) for name in ("inherited", "added", "added_worst"))
             continue
         x, own = one.after(layer), fed.after[layer].to(one.after(layer).device)
-        yield _row(at, "inherited", share_apart(own, two.after(layer).to(x.device), x))
-        yield _row(at, "added", share_apart(x, own, x))
+        found.rows.append(_row(at, "inherited", shares_apart(own, two.after(layer).to(x.device), x).median))
+        take(at, "added", shares_apart(x, own, x))
+    return found
 
 
 def _pairs(one: Stream, two: Stream) -> Iterator[tuple[Address, Tensor, Tensor]]:
@@ -81,28 +134,42 @@ def _pairs(one: Stream, two: Stream) -> Iterator[tuple[Address, Tensor, Tensor]]
             yield at, x, two.values[at].to(x.device)
 
 
-def share_apart(
+class Shares(NamedTuple):
+    """‖y − x‖/‖of‖ over the tokens of two tensors.
+
+    Attributes:
+        median: the median token's; NaN if no token has an entry that is finite.
+        worst: the largest.
+        worst_token: the sequence and the position of the token that has it.
+    """
+
+    median: float
+    worst: float
+    worst_token: tuple[int, int]
+
+
+def shares_apart(
     x: Float[Tensor, "sequence token feature"],
     y: Float[Tensor, "sequence token feature"],
     of: Float[Tensor, "sequence token feature"],
-) -> float:
-    """Return the median over tokens of ‖y − x‖/‖of‖.
+) -> Shares:
+    """Return ‖y − x‖/‖of‖ of the median token and of the worst.
 
     An entry that is the same NaN or infinity in both is left out. A token with one that is not the same in both
     differs by ∞. Tokens that are zero in all three are left out.
-
-    Returns:
-        the median; NaN if no token has an entry that is finite.
     """
     alike, apart = _nonfinite(x, y)
     x, y, of = x.double(), y.double(), of.double()
     difference = (y - x).masked_fill(alike, 0.0).norm(dim=-1).masked_fill(apart.any(-1), math.inf)
     whole = of.masked_fill(~of.isfinite(), 0.0).norm(dim=-1)
-    shares = (difference / whole)[(whole > 0) | (difference > 0)].sort().values
-    count = len(shares)
-    if not count:
-        return math.nan if alike.any() else 0.0
-    return float(shares[(count - 1) // 2] + shares[count // 2]) / 2
+    kept = (whole > 0) | (difference > 0)
+    shares = (difference / whole)[kept].sort().values
+    if not (count := len(shares)):
+        none = math.nan if alike.any() else 0.0
+        return Shares(none, none, (0, 0))
+    place = int((difference / whole).masked_fill(~kept, -1.0).argmax())
+    median = float(shares[(count - 1) // 2] + shares[count // 2]) / 2
+    return Shares(median, float(shares[-1]), divmod(place, x.shape[1]))
 
 
 def _nonfinite(x: Tensor, y: Tensor) -> tuple[Bool[Tensor, "..."], Bool[Tensor, "..."]]:
@@ -114,7 +181,7 @@ def _nonfinite(x: Tensor, y: Tensor) -> tuple[Bool[Tensor, "..."], Bool[Tensor, 
 
 def _row(at: Address, quantity: str, value: float, reason: str = "nonfinite") -> dict[str, object]:
     status = reason if math.isnan(value) else "nonfinite" if math.isinf(value) else "ok" if value else "exact-zero"
-    where = {"stack": at.stack, "layer": at.layer, "sublayer": at.sublayer, "site": at.site}
+    where = {"stack": at.stack, "layer": at.layer, "sublayer": at.sublayer, "site": at.site, "name": at.name}
     return {**where, "quantity": quantity, "value": value, "status": status}
 
 
@@ -124,7 +191,7 @@ def alone(one: Mapping[str, Stream], two: Mapping[str, Stream]) -> tuple[str, ..
     for side, own, other in (("A", one, two), ("B", two, one)):
         for stack, stream in own.items():
             of = f" of the {stack}" if len({*one, *two}) > 1 else ""
-            partner = other.get(stack, Stream({}, {}))
+            partner = other.get(stack, Stream())
             if extra := sorted(stream.ends.keys() - partner.ends.keys()):
                 said.append(f"{side} alone has {_extent(extra)}{of}.")
             said += [f"{side} alone has {where}." for where in _inner(stream, partner, {*one, *two})]

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from normlab import data
-from normlab.errors import DataError
+from normlab.errors import DataError, counted
 from normlab.inspection.subject import Feed, Subject, masked
 from normlab.models import Transformer
 from normlab.recording.discovery.example import describes_itself
@@ -28,12 +29,24 @@ class Windows:
         tokens: tokens in each.
         path: a UTF-8 file; the documentation of Python's standard library unless given.
         seed: of the places of the windows.
+
+    Raises:
+        DataError: one of them is of another kind.
     """
 
     batch: int = 2
     tokens: int = 128
-    path: Path | None = None
+    path: Path | str | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        data.Text(self.batch, self.tokens)  # refuses what are no sizes
+        if not isinstance(self.path, Path | str | None):
+            raise DataError(f"text is {self.path!r}: give the path of a UTF-8 file")
+        if not _is_seed(self.seed):
+            raise DataError(f"seed is {self.seed!r}: give a whole number of at least 0")
+        object.__setattr__(self, "path", None if self.path is None else Path(self.path))
+        object.__setattr__(self, "seed", int(self.seed))
 
     def feed(self, subject: Subject) -> Feed:
         """Return the batch for a model, on the model's device.
@@ -81,7 +94,7 @@ class Windows:
 
             return "\n".join(topics[name] for name in sorted(topics))
         self._source().columns()  # reads it, with a sentence for each way in which a text cannot be used
-        return self.path.read_text(encoding="utf-8")
+        return Path(self.path).read_text(encoding="utf-8")
 
     def _row(self, tokenizer: Any, text: str, place: float, wanted: int) -> list[int]:
         """Return so many tokens, from a word's start at ``place`` in [0, 1)."""
@@ -93,10 +106,16 @@ class Windows:
                 return numbers
             if reach >= len(text) or reach > _MOST * wanted:
                 raise DataError(
-                    f"{self.path or 'the text'} gives {len(numbers)} tokens from character {start} on, and a window "
-                    f"takes {wanted}: give a longer text or fewer tokens"
+                    f"{self.path or 'the text'} gives {counted(len(numbers), 'token')} from character {start} on, and "
+                    f"a window takes {wanted}: give a longer text or fewer tokens"
                 )
             reach *= 4
+
+
+def _is_seed(value: object) -> bool:
+    if isinstance(value, bool):  # which is a whole number to Python
+        return False
+    return isinstance(value, Integral) and 0 <= int(value) < 2**63
 
 
 def _word_start(text: str, place: int) -> int:

@@ -5,9 +5,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from normlab.recording import Address
 
-_SUBLAYERS: Mapping[str, str] = {"attn": "attention", "cross": "cross-attention", "mlp": "MLP", "embed": "embedding"}
+#: Sub-layers in words.
+SUBLAYER_WORDS: Mapping[str, str] = {
+    "attn": "attention",
+    "cross": "cross-attention",
+    "mlp": "MLP",
+    "embed": "embedding",
+}
 
 
 @dataclass(frozen=True)
@@ -67,11 +75,16 @@ def place(address: Address, stacks: Iterable[str] = ()) -> str:
     stack = of_stack(address.stack, stacks)
     if address.sublayer == "embed":
         return f"the embedding{stack}"
-    word = _SUBLAYERS.get(address.sublayer, address.sublayer)
+    word = SUBLAYER_WORDS.get(address.sublayer, address.sublayer)
     # A block that has several sub-layers of a kind numbers them: attn 2.
     _, _, number = address.name.rpartition(" ")
     named = f"{word} {number}" if number.isdigit() else f"the {word}"
     return f"{named} of block {address.layer}{stack}"
+
+
+def turns(names: pd.Series) -> pd.Series:
+    """Return which of its kind in a block each sub-layer is, from 1: a block that has several numbers them, attn 2."""
+    return names.astype(str).str.extract(r" (\d+)$", expand=False).fillna("1").astype(int)
 
 
 def of_stack(stack: str, stacks: Iterable[str]) -> str:

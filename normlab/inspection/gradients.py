@@ -1,14 +1,15 @@
 """Gradients that grow or vanish from the last block back to the first, by role."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from normlab.inspection.finding import Finding, blocks, listed, number
+from normlab.inspection.finding import SUBLAYER_WORDS, Finding, blocks, listed, number
+from normlab.inspection.sharing import Shared
 
 #: A role's gradient vanishes or grows if its norm changes more than this along the fitted line.
 CHANGES: Final = 10.0
@@ -19,15 +20,17 @@ _THRESHOLD: Final = (
 _FEWEST: Final = 4
 
 
-def gradients(table: pd.DataFrame, backward: bool) -> Finding:
+def gradients(table: pd.DataFrame, backward: bool, shared: Sequence[Shared] = ()) -> Finding:
     """Return the finding.
 
     Args:
         table: what was recorded.
         backward: whether a backward pass ran.
+        shared: the blocks that share the parameters of others.
     """
+    numbers: dict[str, Any] = {"roles": [], "shared": [one._asdict() for one in shared]}
     if not backward:
-        return Finding("gradients", False, "Not looked at: no backward pass was run.", _THRESHOLD, {"roles": []})
+        return Finding("gradients", False, "Not looked at: no backward pass was run.", _THRESHOLD, numbers)
     rows = table[
         (table["quantity"] == "grad_norm") & table["layer"].notna() & table["sublayer"].isin(["attn", "cross", "mlp"])
     ]
@@ -39,8 +42,20 @@ def gradients(table: pd.DataFrame, backward: bool) -> Finding:
     vanish = [one for one in found if one["factor"] is not None and one["factor"] < 1 / CHANGES]
     grow = [one for one in found if one["factor"] is not None and one["factor"] > CHANGES]
     broken = [one for one in found if one["zero"] or one["nonfinite"]]
-    says = " ".join(filter(None, [_said(vanish, "falls"), _said(grow, "grows"), *_gaps(broken)]))
-    return Finding("gradients", bool(vanish or grow or broken), says or _even(found), _THRESHOLD, {"roles": found})
+    says = " ".join(filter(None, [_said(vanish, "falls"), _said(grow, "grows"), *_gaps(broken)])) or _even(found)
+    said = " ".join([says, *(_of_shared(one, several) for one in shared)])
+    return Finding("gradients", bool(vanish or grow or broken), said, _THRESHOLD, numbers | {"roles": found})
+
+
+def _of_shared(one: Shared, several: bool) -> str:
+    of = f" of the {one.stack}" if several else ""
+    which = f"{blocks(one.layers)}{of}"
+    named = f"the {SUBLAYER_WORDS[one.sublayer]} of {which}" if one.sublayer else which
+    verb = "shares" if one.sublayer or len(one.layers) == 1 else "share"
+    return (
+        f"{named[0].upper()}{named[1:]} {verb} the parameters of {blocks(one.owners)}, where the gradients of all of "
+        "them stand, as sums."
+    )
 
 
 def _grouped(rows: pd.DataFrame) -> Any:

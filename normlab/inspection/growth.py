@@ -41,7 +41,8 @@ def _of_stack(look: Look, stack: str, stacks: Sequence[str]) -> Finding:
     if ratio > FLAT**0.5 and {low, high} - {layers[0], layers[-1]}:
         says += f" Without them it is least after block {low} and largest after block {high}: {_times(ratio)} in rms."
     if top == top:
-        says += f" The most massive token of each sequence holds up to {100 * top:.0f} % of the stream's energy."
+        share = math.floor(1000 * top) / 10  # 100 % is said of all of it only
+        says += f" The most massive token of each sequence holds up to {share:g} % of the stream's energy."
     if broken := [layer for layer in layers if ends[layer].nonfinite]:
         says += f" After {blocks(broken)} tokens with entries that are not finite are left out."
     return Finding(

@@ -1,7 +1,9 @@
 """Inspecting a model: one recorded pass, one pass that looks closer, and what both show."""
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +12,7 @@ import torch
 from torch import nn
 
 from normlab import table as tables
-from normlab.errors import RecordingError
+from normlab.errors import DataError, RecordingError
 from normlab.inspection.blocks import idle
 from normlab.inspection.feeding import Windows
 from normlab.inspection.gradients import gradients
@@ -23,11 +25,14 @@ from normlab.inspection.massive import massive
 from normlab.inspection.nonfinite import nonfinite
 from normlab.inspection.precision import head_room, rounding
 from normlab.inspection.rows import rows_of
+from normlab.inspection.sharing import shared_by
 from normlab.inspection.subject import LOSSES, Feed, Subject, Task, task_of
 from normlab.models import Transformer
 from normlab.recording import Architecture, SitePlan, record
+from normlab.recording.discovery.example import describes_itself
 from normlab.recording.planning import plan_of
 from normlab.spec import ModelSpec
+from normlab.sweeps.header import versions
 
 _FROZEN: Final = "No backward pass was run: nothing in the loss requires a gradient (is every parameter frozen?)."
 
@@ -63,8 +68,8 @@ def inspect(
         DataError: the model or the text cannot be used.
         RecordingError: no residual stream was found.
     """
-    subject = subject_of(model, tokenizer=tokenizer, seed=seed, dtype=dtype)
-    windows = Windows(batch, tokens, None if text is None else Path(text), seed)
+    windows = Windows(batch, tokens, text, seed)
+    subject = subject_of(model, tokenizer=tokenizer, seed=windows.seed, dtype=dtype)
     return inspect_subject(subject, windows, backward=backward)
 
 
@@ -75,21 +80,20 @@ def inspect_subject(subject: Subject, windows: Windows, *, backward: bool = True
         DataError: the model does not take the text.
         RecordingError: no residual stream was found.
     """
+    if not isinstance(backward, bool):
+        raise DataError(f"backward is {backward!r}: give True or False")
     feed = windows.feed(subject)
     model = subject.model
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
+    with evaluating(model):
         architecture = _architecture(subject, feed)
         plan, task = plan_for(subject, architecture), task_of(subject, architecture)
         recorded, loss, ran = _recorded(subject, feed, plan, task, backward)
         batch, tokens = feed.tokens.shape
         seen = look(model, plan, lambda: subject.forward(feed), (batch, tokens))
-    finally:
-        for module, training in modes.items():
-            module.training = training
     data = windows.columns()
-    table = _with_data(tables.concat([recorded, tables.from_rows(list(rows_of(seen)))]), subject.name, data)
+    known = bool((recorded["quantity"] == "loss").any())  # the recorder sees it where a module computes it
+    rows = [*rows_of(seen), *([] if known else [_loss_row(loss)])]
+    table = _with_data(tables.concat([recorded, tables.from_rows(rows)]), subject.name, data)
     return Inspection(
         name=subject.name,
         architecture=architecture,
@@ -99,7 +103,7 @@ def inspect_subject(subject: Subject, windows: Windows, *, backward: bool = True
             *growth(seen),
             massive(seen, feed.words),
             idle(seen),
-            gradients(table, ran),
+            gradients(table, ran, shared_by(plan)),
             logits(seen),
             head_room(seen),
             rounding(seen),
@@ -109,9 +113,23 @@ def inspect_subject(subject: Subject, windows: Windows, *, backward: bool = True
         backward=ran,
         dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
         data=data,
+        seed=windows.seed,
+        versions=_versions(model),
         notes=(*subject.notes, *([] if ran or not backward else [_FROZEN])),
         look=seen,
     )
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put every module of a model into evaluation mode, and back into its own afterwards."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 def plan_for(subject: Subject, found: Architecture) -> SitePlan:
@@ -140,6 +158,17 @@ def _recorded(
     table = recorder.table()
     subject.model.zero_grad(set_to_none=True)
     return table, float(loss.detach()), loss.requires_grad
+
+
+def _versions(model: nn.Module) -> dict[str, str]:
+    found = versions()
+    if describes_itself(model):
+        found["transformers"] = str(import_module("transformers").__version__)
+    return found
+
+
+def _loss_row(loss: float) -> dict[str, object]:
+    return {"quantity": "loss", "value": loss, "status": "ok" if math.isfinite(loss) else "nonfinite"}
 
 
 def _with_data(table: pd.DataFrame, name: str, data: Mapping[str, object]) -> pd.DataFrame:

@@ -1,20 +1,22 @@
 """What an inspection gives: findings, a table, and the table by layer that people read."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, Final
 
 import pandas as pd
 
 from normlab.errors import counted
+from normlab.inspection.asserting import Outcome, outcome
+from normlab.inspection.conditions import Condition
 from normlab.inspection.finding import Finding, number, plain
 from normlab.inspection.looking import Look
 from normlab.recording import Architecture
 
 #: The columns of the table by layer: heading, site and quantity, or a role's gradient.
-_COLUMNS: Final[tuple[tuple[str, str, str, str], ...]] = (
+COLUMNS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("rms", "stream", "rms", ""),
     ("median rms", "stream", "median_rms", ""),
     ("bulk rms", "stream", "bulk_rms", ""),
@@ -29,6 +31,8 @@ _COLUMNS: Final[tuple[tuple[str, str, str, str], ...]] = (
 )
 
 
+#: What the table calls the text that is used where none is given.
+_DOCUMENTATION: Final = "text:pydoc"
 _ORDER: Final = ("embed", "attn", "cross", "mlp")
 
 
@@ -46,7 +50,10 @@ class Inspection:
         backward: whether gradients were taken.
         dtype: of the weights.
         data: what the batch is, as columns of the table.
+        seed: of the places of the windows in the text.
+        versions: of the packages that the numbers depend on.
         notes: what should be known about how the model was loaded.
+        outcomes: what became of the conditions that it was to meet.
         look: what was seen beside the recorder.
     """
 
@@ -59,7 +66,10 @@ class Inspection:
     backward: bool
     dtype: str
     data: Mapping[str, object]
+    seed: int
+    versions: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
     look: Look = field(default_factory=Look, repr=False)
 
     @property
@@ -71,12 +81,17 @@ class Inspection:
     def given(self) -> str:
         """What the batch is, in words."""
         batch, tokens = (int(str(self.data[name])) for name in ("batch", "tokens"))
-        return f"{counted(batch, 'sequence')} of {counted(tokens, 'token')} of {self.data['data']}"
+        text = "the documentation of Python" if self.data["data"] == _DOCUMENTATION else self.data["data"]
+        return f"{counted(batch, 'sequence')} of {counted(tokens, 'token')} of {text}"
 
     @property
     def loss_words(self) -> str:
         """The value of the loss, in words."""
         return f"loss {number(self.loss)}" if math.isfinite(self.loss) else "the loss is not finite"
+
+    def meeting(self, conditions: Iterable[Condition]) -> "Inspection":
+        """Return the inspection with what became of conditions."""
+        return replace(self, outcomes=tuple(outcome(condition, self.table) for condition in conditions))
 
     @property
     def layers(self) -> pd.DataFrame:
@@ -94,8 +109,11 @@ class Inspection:
             "backward": self.backward,
             "dtype": self.dtype,
             "data": dict(self.data),
+            "seed": self.seed,
+            "versions": dict(self.versions),
             "notes": list(self.notes),
             "findings": [finding.to_dict() for finding in self.findings],
+            "assertions": [one.to_dict() for one in self.outcomes],
             "layers": [{str(name): _value(value) for name, value in row.items()} for row in rows],
         }
 
@@ -130,7 +148,7 @@ def by_layer(table: pd.DataFrame) -> pd.DataFrame:
     ]
     frame = frame.reset_index(drop=True)
     places = list(frame.itertuples(index=False, name=None))
-    for heading, site, quantity, role in _COLUMNS:
+    for heading, site, quantity, role in COLUMNS:
         own = (rows["site"] == site) & (rows["quantity"] == quantity) & (rows["role"] == role)
         # Heads have a row each: the largest stands for them.
         groups = [keys[column][own] for column in ("stack", "layer", "sublayer")]

@@ -42,6 +42,8 @@ def subject_of(given: Any, *, tokenizer: Any = None, seed: int = 0, dtype: torch
         SpecError: it describes no model that can be built.
     """
     wanted = dtype_of(dtype)
+    if tokenizer is not None and not callable(tokenizer):
+        raise DataError(f"tokenizer is {tokenizer!r}: give one as those of transformers, which is called with a text")
     match given:
         case Subject():
             subject = given
@@ -90,6 +92,8 @@ def load_subject(
         DataError: there is no such model or dtype, or its weights are not there.
         SpecError: the file does not describe a model.
     """
+    if not isinstance(name, str):
+        raise DataError(f"{type(name).__name__} is no model's name: {_WAYS}")
     path, wanted = Path(name), dtype_of(dtype)
     if path.exists():
         subject = _of_path(path, seed, wanted or torch.float32, implementation)

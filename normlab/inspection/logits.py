@@ -43,6 +43,8 @@ def logits(look: Look) -> Finding:
 
 def _largest(known: Sequence[Mapping[str, Any]], stacks: set[str]) -> str:
     worst = max(known, key=lambda row: float(row["max_abs"]))
+    if not worst["max_abs"]:
+        return f"Every logit of {counted(len(known), 'head')} is zero."
     left = float(worst["doublings"])
     room = f"{number(left)} doublings below" if left >= 0 else f"{number(2**-left)}-fold above"
     return (

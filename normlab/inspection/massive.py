@@ -42,6 +42,8 @@ def massive(look: Look, words: Sequence[Sequence[str]]) -> Finding:
     }
     if not worst.largest <= math.inf:
         return Finding("massive activations", False, f"No token of the stream is finite.{left_out}", _THRESHOLD, {})
+    if not worst.largest:
+        return Finding("massive activations", False, f"None: the stream is zero.{left_out}", _THRESHOLD, {})
     if not look.tracks:
         says = (
             f"None: the largest entry of the stream is {number(worst.massive_ratio)} times the median token's rms "

@@ -9,11 +9,12 @@ import pandas as pd
 
 from normlab.errors import DataError
 from normlab.fits import seed_interval
+from normlab.inspection.finding import turns
 from normlab.table import CELL_COLUMNS, COLUMNS, SITES, SUBLAYERS, key
 
 #: The quantity of each site that is compared; of parameters it is the gradient norm.
 _OF_SITE: Final[Mapping[str, str]] = {"stream": "median_rms", "update": "update_ratio", "input": "rms", "branch": "rms"}
-_PLACE: Final = ("stack", "layer", "sublayer", "site", "role")
+_PLACE: Final = ("stack", "layer", "sublayer", "site", "role", "name")
 _SEEDS: Final = ("model_seed", "data_seed")
 #: Columns that say how a cell was made and where it came from: they may differ between what is compared.
 _SAYS: Final = ("spec", "model", "data", "batch", "tokens", "loss")
@@ -62,7 +63,7 @@ def _compared(table: pd.DataFrame, name: str) -> pd.DataFrame:
         raise DataError(f"{name} holds several models or steps ({what} {values}): choose one with --where")
     kept = [*_PLACE, *(seed for seed in _SEEDS if seed in rows.columns), "value"]
     frame = rows[kept].copy()
-    for column in ("stack", "sublayer", "site", "role"):
+    for column in ("stack", "sublayer", "site", "role", "name"):
         frame[column] = frame[column].astype(str)
     if frame.duplicated([column for column in kept if column != "value"]).any():
         raise DataError(f"{name} has several rows for the same place (dtypes, calls or data): choose with --where")
@@ -82,17 +83,19 @@ def _added(both: pd.DataFrame, ends: pd.DataFrame) -> Iterator[dict[str, object]
     streams = both[both["site"] == "stream"].merge(ends, on=[*ends.columns])
     for stack, group in streams.groupby("stack", sort=False):
         logs = group.groupby("layer")["log"].mean()
-        places = group.drop_duplicates("layer").set_index("layer")["sublayer"]
+        places = group.drop_duplicates("layer").set_index("layer")[["sublayer", "name"]]
         for layer in logs.index:
             if layer - 1 in logs.index:
                 value = math.exp(logs[layer] - logs[layer - 1])
-                where = {"stack": stack, "layer": int(layer), "sublayer": places[layer], "site": "stream"}
+                where = {"stack": stack, "layer": int(layer), **places.loc[layer].to_dict(), "site": "stream"}
                 yield {**where, "quantity": "ratio_added", "value": value}
 
 
 def _ends(table: pd.DataFrame) -> pd.DataFrame:
     """Return the last place of each block's stream, whether or not there is a number."""
     rows = table[(table["site"] == "stream") & (table["quantity"] == _OF_SITE["stream"]) & table["layer"].notna()]
-    places = rows[["stack", "layer", "sublayer"]].astype({"stack": str, "sublayer": str}).drop_duplicates()
-    last = places.assign(rank=places["sublayer"].map(SUBLAYERS.index)).sort_values("rank", kind="stable")
+    text = {"stack": str, "sublayer": str, "name": str}
+    places = rows[["stack", "layer", "sublayer", "name"]].astype(text).drop_duplicates()
+    rank = turns(places["name"]) * len(SUBLAYERS) + places["sublayer"].map(SUBLAYERS.index)
+    last = places.assign(rank=rank).sort_values("rank", kind="stable")
     return last.drop(columns="rank").drop_duplicates(["stack", "layer"], keep="last")

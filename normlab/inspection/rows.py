@@ -29,13 +29,13 @@ def rows_of(seen: Look) -> Iterator[dict[str, object]]:
                 ("rms", logit.mean_square**0.5),
                 ("mean", logit.mean),
                 ("max_abs", logit.max_abs),
-                ("fp16_doublings", doublings(logit.max_abs)),
             ):
                 yield from _valued(key, name, value)
+            yield _doublings(key, logit.max_abs)
     for at in seen.unseen:
         status = "no softmax over pairs of tokens was seen here"
         yield _key(at._replace(site="logits")) | {"quantity": "max_abs", "value": float("nan"), "status": status}
-    yield {"quantity": "fp16_doublings", "name": seen.peak.module, "value": doublings(seen.peak.max_abs)}
+    yield _doublings({"name": seen.peak.module}, seen.peak.max_abs)
 
 
 def _key(at: Address) -> dict[str, object]:
@@ -48,3 +48,9 @@ def _valued(key: dict[str, object], quantity: str, value: float) -> Iterator[dic
         "undefined" if not known else "exact-zero" if value == 0 else "ok" if abs(value) < math.inf else "nonfinite"
     )
     yield {"status": status} | key | {"quantity": quantity, "value": value}
+
+
+def _doublings(key: dict[str, object], largest: float) -> dict[str, object]:
+    """Return the row of the doublings that are left; what is zero has no number of them."""
+    value, status = (doublings(largest), "ok") if largest > 0 else (math.nan, "undefined" if largest else "zero tensor")
+    return {"status": status} | key | {"quantity": "fp16_doublings", "value": value}

@@ -20,6 +20,8 @@ def check_table(table: pd.DataFrame, name: str) -> None:
     Raises:
         DataError: it lacks columns or rows.
     """
+    if not isinstance(table, pd.DataFrame):
+        raise DataError(f"{name} is {type(table).__name__} and not a table of normlab: give what normlab wrote")
     missing = [column for column in COLUMNS if column not in table.columns]
     if missing:
         raise DataError(f"{name} is not a table of normlab: it has no column {missing[0]!r}; give what normlab wrote")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -18,16 +18,27 @@ from normlab.recording.tensors import tensors_in
 _Way = tuple[int | str, ...]
 
 
-class Stream(NamedTuple):
+class _Ways(NamedTuple):
+    """Where a block takes its stream and, unless it is empty, its memory, and where it gives the stream."""
+
+    stream: _Way
+    memory: _Way
+    result: _Way
+
+
+@dataclass(frozen=True)
+class Stream:
     """The tensors of a stream.
 
     Attributes:
         values: ``[sequence, token, feature]`` at each site, in order.
         ends: for each block, and 0 for the embedding, the site after it.
+        memory: for each block with cross-attention what its keys and values are made of.
     """
 
-    values: dict[Address, Tensor]
-    ends: dict[int, Address]
+    values: dict[Address, Tensor] = field(default_factory=dict)
+    ends: dict[int, Address] = field(default_factory=dict)
+    memory: dict[int, Tensor] = field(default_factory=dict)
 
     def after(self, layer: int) -> Float[Tensor, "sequence token feature"]:
         """Return the stream after a block."""
@@ -36,7 +47,7 @@ class Stream(NamedTuple):
 
 def streams(model: nn.Module, plan: SitePlan, run: Callable[[], Any], tokens: tuple[int, int]) -> dict[str, Stream]:
     """Run a model and return the streams of its stacks."""
-    ports = {one.address: one.port for one in plan.observed if one.address.site == "stream"}
+    ports = {one.address: one.port for one in plan.observed if one.address.site in ("stream", "memory")}
     shown: dict[Port, Tensor] = {}
 
     def see(port: Port, tensor: Tensor) -> None:
@@ -47,15 +58,18 @@ def streams(model: nn.Module, plan: SitePlan, run: Callable[[], Any], tokens: tu
     found: dict[str, Stream] = {}
     for address, port in ports.items():
         if port in shown and address.layer is not None:
-            stream = found.setdefault(address.stack, Stream({}, {}))
-            stream.values[address] = shown[port]
-            stream.ends[address.layer] = address
+            stream = found.setdefault(address.stack, Stream())
+            if address.site == "memory":
+                stream.memory[address.layer] = shown[port]
+            else:
+                stream.values[address] = shown[port]
+                stream.ends[address.layer] = address
     return found
 
 
 @dataclass(frozen=True)
 class Fed:
-    """What the blocks of a model make of streams that are not their own.
+    """What the blocks of a model make of streams and memories that are not their own.
 
     Attributes:
         after: for each block what it gives.
@@ -67,7 +81,9 @@ class Fed:
 
 
 def fed(model: nn.Module, found: Architecture, stack: str, run: Callable[[], Any], own: Stream, other: Stream) -> Fed:
-    """Feed each block of a stack with the stream that another model gives to its block of that number.
+    """Feed each block of a stack with the stream, and the memory, that another model gives its block of that number.
+
+    What else a block takes (masks, rotations, a bias of positions) is the model's own.
 
     Args:
         model: the model.
@@ -80,11 +96,13 @@ def fed(model: nn.Module, found: Architecture, stack: str, run: Callable[[], Any
     paths = _blocks(found, stack)
     if not paths:
         return Fed({}, "the blocks are no modules of their own")
-    places: dict[int, tuple[_Way, _Way]] = {}
+    if any(other.memory[layer].shape != own.memory[layer].shape for layer in own.memory.keys() & other.memory.keys()):
+        return Fed({}, "what the cross-attention reads differs in shape")
+    places: dict[int, _Ways] = {}
     with torch.no_grad(), step_by_step(), _watched(model, paths, own, places):
         run()
     if len(places) < len(paths):
-        return Fed({}, "a block takes or gives something other than the stream")
+        return Fed({}, "a block takes or gives something other than the stream and its memory")
     given: dict[int, Tensor] = {}
     with torch.no_grad(), step_by_step(), _replaced(model, paths, places, other, given):
         run()
@@ -98,17 +116,16 @@ def _blocks(found: Architecture, stack: str) -> dict[int, str]:
 
 
 @contextmanager
-def _watched(
-    model: nn.Module, paths: Mapping[int, str], own: Stream, places: dict[int, tuple[_Way, _Way]]
-) -> Iterator[None]:
-    """Find in each block's arguments and result the tensors that are the stream before and after it."""
+def _watched(model: nn.Module, paths: Mapping[int, str], own: Stream, places: dict[int, _Ways]) -> Iterator[None]:
+    """Find in each block's arguments and result the tensors that are the stream before and after it, and its memory."""
 
     def hook(layer: int) -> Any:
         def after(module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
             taken = _where((args, kwargs), own.after(layer - 1)) if layer - 1 in own.ends else None
             given = _where(result, own.after(layer)) if layer in own.ends else None
-            if taken is not None and given is not None:
-                places[layer] = taken, given
+            memory = _where((args, kwargs), own.memory[layer]) if layer in own.memory else ()
+            if taken is not None and given is not None and memory is not None:
+                places[layer] = _Ways(taken, memory, given)
 
         return after
 
@@ -134,7 +151,7 @@ def _where(values: Any, stream: Tensor) -> _Way | None:
 def _replaced(
     model: nn.Module,
     paths: Mapping[int, str],
-    places: Mapping[int, tuple[_Way, _Way]],
+    places: Mapping[int, _Ways],
     other: Stream,
     given: dict[int, Tensor],
 ) -> Iterator[None]:
@@ -142,18 +159,19 @@ def _replaced(
         def replace(module: nn.Module, args: Any, kwargs: Any) -> Any:
             if layer - 1 not in other.ends:
                 return None
-            (side, *way), _ = places[layer]
-            own = dict(tensors_in((args, kwargs)))[places[layer][0]]
-            new = other.after(layer - 1).to(own)
-            both = [args, kwargs]
-            both[int(side)] = _put(both[int(side)], tuple(way), new)
-            return tuple(both)
+            fed = {places[layer].stream: other.after(layer - 1)}
+            if layer in other.memory and places[layer].memory:
+                fed[places[layer].memory] = other.memory[layer]
+            own, both = dict(tensors_in((args, kwargs))), (args, kwargs)
+            for way, new in fed.items():
+                both = _put(both, way, new.to(own[way]))
+            return both
 
         return replace
 
     def after(layer: int) -> Any:
         def keep(module: nn.Module, args: Any, result: Any) -> None:
-            given[layer] = dict(tensors_in(result))[places[layer][1]].clone()
+            given[layer] = dict(tensors_in(result))[places[layer].result].clone()
 
         return keep
 

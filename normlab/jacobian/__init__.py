@@ -10,11 +10,12 @@ from normlab.jacobian.arithmetic import JacobianWarning
 from normlab.jacobian.chaining import Chain, chain
 from normlab.jacobian.closed_form import NormJacobian, closed_form, grouped
 from normlab.jacobian.closed_pointwise import pointwise
+from normlab.jacobian.closed_product import NormProduct
 from normlab.jacobian.closed_statistics import by_token, statistic
 from normlab.jacobian.decomposition import Decomposition, decomposition
 from normlab.jacobian.dense import dense, formed
 from normlab.jacobian.estimate import Estimate
-from normlab.jacobian.evaluating import JacobianError, NonFiniteJacobian
+from normlab.jacobian.evaluating import JacobianError, NonFiniteJacobian, UnknownPart
 from normlab.jacobian.extremal import spectral_norm, spectrum, spectrum_of
 from normlab.jacobian.hutchinson import frobenius, frobenius_of
 from normlab.jacobian.linear_map import LinearMap, linearised
@@ -52,6 +53,7 @@ __all__ = [
     # norms in closed form, and what a form of your own is made with
     "closed_form",
     "NormJacobian",
+    "NormProduct",
     "by_token",
     "grouped",
     "pointwise",
@@ -70,6 +72,7 @@ __all__ = [
     # errors
     "JacobianError",
     "NonFiniteJacobian",
+    "UnknownPart",
     "JacobianWarning",
     # one module a family of closed forms
     "closed_batch",

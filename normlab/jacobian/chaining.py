@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from normlab.jacobian.arithmetic import Digits
 from normlab.jacobian.evaluating import JacobianError, plain_attention
-from normlab.jacobian.linear_map import LinearMap, linear_map
+from normlab.jacobian.linear_map import LinearMap, agreed, linear_map
 from normlab.jacobian.model_parts import Parts
 from normlab.jacobian.taps import Replace, run
 from normlab.recording import Port
@@ -80,7 +80,10 @@ def chain(parts: Parts) -> Iterator[Chain]:
         digits.warn()
         _check(ends, starts, depth, len(writes))
         maps = tuple(linear_map(end, start, digits.dtype) for start, end in zip(starts[:-1], ends[1:], strict=True))
-        yield Chain(parts.stack, maps)
+        blocks = Chain(parts.stack, maps)
+        whole = agreed(blocks.between(0, depth))
+        told = (replace(block, dtype=whole.dtype, agreement=whole.agreement) for block in maps)
+        yield Chain(parts.stack, tuple(told))
 
 
 def _check(ends: list[Tensor], starts: list[Tensor], depth: int, ports: int) -> None:

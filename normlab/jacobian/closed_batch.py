@@ -5,8 +5,8 @@ from torch import Tensor
 
 from normlab.jacobian.closed_form import NormJacobian, closed_form
 from normlab.jacobian.closed_pointwise import pointwise
+from normlab.jacobian.closed_product import NormProduct
 from normlab.jacobian.closed_statistics import by_token, statistic
-from normlab.jacobian.evaluating import JacobianError
 from normlab.norms.batchnorm import BatchNorm
 from normlab.norms.masking import real_tokens
 from normlab.norms.powernorm import PowerNorm
@@ -21,28 +21,30 @@ def by_feature(x: Tensor) -> Tensor:
 def _batchnorm(norm: BatchNorm, x: Tensor) -> NormJacobian:
     if not norm.training:
         return pointwise(x, slope=(norm.running_variance.cpu().double() + norm.eps).rsqrt(), gain=norm.gain)
-    _refuse_padding(x, "batchnorm")
-    return statistic(x, by_feature(x), centred=True, eps=norm.eps, gain=norm.gain)
+    return statistic(x, by_feature(x), centred=True, eps=norm.eps, gain=norm.gain, part=_real(x, "batchnorm"))
 
 
 @closed_form.register(PowerNorm)
-def _powernorm(norm: PowerNorm, x: Tensor) -> NormJacobian:
-    if not norm.training or int(norm.steps) + 1 > norm.warmup:
-        slope = (norm.running_square.cpu().double() + norm.eps).rsqrt()
+def _powernorm(norm: PowerNorm, x: Tensor) -> NormJacobian | NormProduct:
+    if norm.training and int(norm.steps) < norm.warmup:
         if not norm.prescale:
-            return pointwise(x, slope=slope, gain=norm.gain)
-        gain = slope if norm.gain is None else slope * norm.gain.detach().cpu().double()
-        return statistic(x, by_token(x), centred=False, eps=norm.eps, gain=gain)
-    if norm.prescale:
-        raise JacobianError(
-            "powernorm with prescale norms tokens, then features of the batch: it has no closed form here; use dense"
-        )
-    _refuse_padding(x, "powernorm")
-    return statistic(x, by_feature(x), centred=False, eps=norm.eps, gain=norm.gain)
+            return _warming_up(norm, x)
+        own = x.detach().cpu().double()
+        scaled = own * (own.square().mean(dim=-1, keepdim=True) + norm.eps).rsqrt()
+        return NormProduct(_warming_up(norm, scaled), statistic(x, by_token(x), centred=False, eps=norm.eps))
+    slope = (norm.running_square.cpu().double() + norm.eps).rsqrt()
+    if not norm.prescale:
+        return pointwise(x, slope=slope, gain=norm.gain)
+    gain = slope if norm.gain is None else slope * norm.gain.detach().cpu().double()
+    return statistic(x, by_token(x), centred=False, eps=norm.eps, gain=gain)
 
 
-def _refuse_padding(x: Tensor, name: str) -> None:
-    if real_tokens(x, name).numel() != x.numel():
-        raise JacobianError(
-            f"{name} leaves padding out of its statistics: its closed form is for batches without padding"
-        )
+def _warming_up(norm: PowerNorm, x: Tensor) -> NormJacobian:
+    return statistic(x, by_feature(x), centred=False, eps=norm.eps, gain=norm.gain, part=_real(x, "powernorm"))
+
+
+def _real(x: Tensor, name: str) -> Tensor | None:
+    """Return 1 for tokens that a batch's statistics are of and 0 for padding, by feature; nothing without padding."""
+    numbers = torch.arange(x.numel(), dtype=torch.float64).reshape(x.shape)
+    real = real_tokens(numbers, name)
+    return None if real.numel() == x.numel() else torch.isin(by_feature(x), real).double()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import singledispatch
+from typing import TYPE_CHECKING, Union
 
 import torch
 from jaxtyping import Float, Int
@@ -9,10 +10,13 @@ from torch import Tensor, nn
 
 from normlab.jacobian.evaluating import JacobianError
 
+if TYPE_CHECKING:
+    from normlab.jacobian.closed_product import NormProduct
+
 
 @dataclass(frozen=True, eq=False)
 class NormJacobian:
-    """J = diag(γ) · s (I − U C Uᵀ) on each group of entries that are normed together, and 0 between groups.
+    """J = diag(γ) · s (I − U C Wᵀ) on each group of entries that are normed together, and 0 between groups.
 
     A group is a token's features (LayerNorm), some of them (GroupNorm), a feature of all tokens (BatchNorm on a
     batch) or one entry (a pointwise function). Everything is float64, on the CPU.
@@ -21,7 +25,8 @@ class NormJacobian:
         groups: flat indices of the entries of each group.
         gain: γ of each entry.
         scale: s of each group: 1/√(v + ε), or the slope of a pointwise function.
-        directions: U, orthonormal columns in each group; a column of zeros stands for no direction.
+        directions: U, unit columns in each group; a column of zeros stands for no direction.
+        readings: W, orthogonal columns with WᵀU = I: U itself, except where padding takes no part in statistics.
         shares: C, from 0 to 1, by how much a direction is taken out: 1 where it does nothing at all, v/(v + ε) for
             the norm's own direction.
         shape: of the input and the output.
@@ -31,16 +36,17 @@ class NormJacobian:
     gain: Float[Tensor, "group member"]
     scale: Float[Tensor, " group"]
     directions: Float[Tensor, "group member direction"]
+    readings: Float[Tensor, "group member direction"]
     shares: Float[Tensor, "group direction"]
     shape: tuple[int, ...]
 
     def product(self, v: Float[Tensor, "*input"]) -> Float[Tensor, "*input"]:
         """Return J v."""
-        return self._joined(self.gain * self._projected(self._split(v)))
+        return self._joined(self.gain * self._projected(self._split(v), self.directions, self.readings))
 
     def transposed_product(self, u: Float[Tensor, "*input"]) -> Float[Tensor, "*input"]:
         """Return Jᵀ u."""
-        return self._joined(self._projected(self.gain * self._split(u)))
+        return self._joined(self._projected(self.gain * self._split(u), self.readings, self.directions))
 
     def matrix(self) -> Float[Tensor, "entries entries"]:
         """Return J."""
@@ -53,22 +59,24 @@ class NormJacobian:
     def blocks(self) -> Float[Tensor, "group member member"]:
         """Return the matrix of each group."""
         u = self.directions
-        kept = torch.eye(u.shape[1], dtype=torch.float64) - (u * self.shares[:, None]) @ u.transpose(1, 2)
+        kept = torch.eye(u.shape[1], dtype=torch.float64) - (u * self.shares[:, None]) @ self.readings.transpose(1, 2)
         return (self.gain * self.scale[:, None])[:, :, None] * kept
 
     def frobenius(self) -> float:
-        """Return ‖J‖_F = √(Σ s² Σ_i γ_i² (1 − Σ_k (2c_k − c_k²) U_ik²)), over groups and entries."""
-        kept = 1 - (self.directions.square() * (2 * self.shares - self.shares**2)[:, None]).sum(dim=2)
+        """Return ‖J‖_F = √(Σ s² Σ_i γ_i² (1 − Σ_k (2 c_k U_ik W_ik − c_k² ‖W_k‖² U_ik²))), over groups and entries."""
+        taken, read = self.directions * self.shares[:, None], self.readings
+        kept = 1 - (2 * taken * read - taken.square() * read.square().sum(dim=1, keepdim=True)).sum(dim=2)
         return float((self.scale[:, None].square() * self.gain.square() * kept).sum().clamp(min=0).sqrt())
 
     def singular_values(self) -> Float[Tensor, " entries"]:
         """Return all singular values, descending.
 
-        Where γ is one number in a group up to signs they are |γ| s, and |γ| s (1 − c_k) for each direction. Other
-        gains have no formula; the values interlace s |γ_i|, and are those of the group's matrix.
+        Where γ is one number in a group up to signs, and W = U, they are |γ| s, and |γ| s (1 − c_k) for each direction.
+        Other gains have no formula; the values interlace s |γ_i|, and are those of the group's matrix.
         """
         size = self.gain.abs()
         even = (size == size[:, :1]).all(dim=1) & (self.directions.shape[2] <= size.shape[1])
+        even = even & (self.readings == self.directions).all(dim=(1, 2))
         found = []
         if even.any():
             factors = torch.ones_like(self.gain[even])
@@ -89,7 +97,7 @@ class NormJacobian:
     def left_null(self) -> tuple[Float[Tensor, "_ _"], ...]:
         """Return for each group an orthonormal basis of the outputs that never come out: Jᵀ u = 0.
 
-        Without zeros in γ these are span γ⁻¹ ⊙ the directions with a share of 1.
+        Without zeros in γ these are span γ⁻¹ ⊙ W of the directions with a share of 1.
         """
         return tuple(self._null(group, transposed=True) for group in range(len(self.groups)))
 
@@ -97,17 +105,18 @@ class NormJacobian:
         gain, u, shares = self.gain[group], self.directions[group], self.shares[group]
         if not gain.all() or not self.scale[group]:
             block = self.blocks()[group]
-            return _null_space(block.T if transposed else block)
-        gone = u[:, (shares == 1) & (u.square().sum(dim=0) > 0.5)]
-        basis: Tensor = torch.linalg.qr(gone / gain[:, None])[0] if transposed else gone
+            return null_space(block.T if transposed else block)
+        gone = (shares == 1) & (u.square().sum(dim=0) > 0.5)
+        spanning = self.readings[group][:, gone] / gain[:, None] if transposed else u[:, gone]
+        basis: Tensor = torch.linalg.qr(spanning)[0]
         return basis
 
     def _split(self, v: Tensor) -> Tensor:
         return v.cpu().double().flatten()[self.groups]
 
-    def _projected(self, v: Tensor) -> Tensor:
-        inner = torch.einsum("gmk,gm->gk", self.directions, v) * self.shares
-        kept: Tensor = (v - torch.einsum("gmk,gk->gm", self.directions, inner)) * self.scale[:, None]
+    def _projected(self, v: Tensor, onto: Tensor, along: Tensor) -> Tensor:
+        inner = torch.einsum("gmk,gm->gk", along, v) * self.shares
+        kept: Tensor = (v - torch.einsum("gmk,gk->gm", onto, inner)) * self.scale[:, None]
         return kept
 
     def _joined(self, parts: Tensor) -> Tensor:
@@ -116,7 +125,8 @@ class NormJacobian:
         return whole.reshape(self.shape)
 
 
-def _null_space(matrix: Tensor) -> Tensor:
+def null_space(matrix: Tensor) -> Tensor:
+    """Return an orthonormal basis of the vectors that a square matrix maps to 0 within rounding."""
     _, values, vh = torch.linalg.svd(matrix)
     floor = len(matrix) * torch.finfo(torch.float64).eps * values[0]
     null: Tensor = vh[values <= floor].T
@@ -124,9 +134,10 @@ def _null_space(matrix: Tensor) -> Tensor:
 
 
 @singledispatch
-def closed_form(norm: nn.Module, x: Float[Tensor, "*batch width"]) -> NormJacobian:
+def closed_form(norm: nn.Module, x: Float[Tensor, "*batch width"]) -> Union[NormJacobian, "NormProduct"]:
     """Return the Jacobian of a norm at ``x`` in closed form, with its gain and ε.
 
+    It is a :class:`NormProduct` for PowerNorm with ``prescale`` while it warms up: tokens are normed, then features.
     The norms of the zoo and of torch have one, and any module that a probe finds to be LayerNorm or RMSNorm, such as
     those of transformers. A norm of your own gets one by its class::
 
@@ -154,6 +165,7 @@ def grouped(
     scale: Float[Tensor, " group"],
     directions: Float[Tensor, "group member direction"] | None = None,
     shares: Float[Tensor, "group direction"] | None = None,
+    part: Float[Tensor, "group member"] | None = None,
 ) -> NormJacobian:
     """Build a :class:`NormJacobian`; directions are made unit vectors here, and need to be orthogonal.
 
@@ -164,6 +176,8 @@ def grouped(
         scale: s of each group.
         directions: U; none unless given.
         shares: C.
+        part: 1 for entries that take part in the statistics, on which directions are orthogonal, and 0 for others; all
+            unless given.
     """
     ones = torch.ones(x.shape, dtype=torch.float64)
     gains = ones if gain is None else ones * torch.as_tensor(gain).detach().cpu().double()
@@ -171,11 +185,16 @@ def grouped(
         directions, shares = torch.zeros(*groups.shape, 0), torch.zeros(len(groups), 0)
     length = torch.linalg.vector_norm(directions, dim=1, keepdim=True)
     unit = torch.where(length > 0, directions / length.clamp(min=1e-300), 0.0).double()
+    read = unit
+    if part is not None:
+        read = unit * part[:, :, None]
+        read = read / read.square().sum(dim=1, keepdim=True).clamp(min=1e-300)
     return NormJacobian(
         groups,
         gains.flatten()[groups],
         scale.cpu().double(),
         unit,
+        read,
         shares.double(),
         tuple(int(size) for size in x.shape),
     )

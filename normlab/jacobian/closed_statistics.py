@@ -30,6 +30,7 @@ def statistic(
     gain: Tensor | float | None = None,
     unbiased: bool = False,
     outside: bool = False,
+    part: Tensor | None = None,
 ) -> NormJacobian:
     """Return the closed form of a norm that divides each group by √(v + ε).
 
@@ -41,10 +42,13 @@ def statistic(
         gain: γ.
         unbiased: whether v divides by one less than the number of entries.
         outside: whether the norm divides by √v + ε instead.
+        part: 1 for entries that the statistics are of, and 0 for those that they act on alone; all unless given.
     """
     members = x.detach().cpu().double().flatten()[groups]
-    own = members - members.mean(dim=1, keepdim=True) if centred else members
-    v = own.square().sum(dim=1) / (own.shape[1] - unbiased)
+    taken = torch.ones_like(members) if part is None else part
+    count = taken.sum(dim=1, keepdim=True)
+    own = members - (members * taken).sum(dim=1, keepdim=True) / count if centred else members
+    v = (own.square() * taken).sum(dim=1) / (count[:, 0] - int(unbiased))
     size = v.sqrt() if outside else v
     # A constant group has no direction of its own.
     share = torch.where(v > 0, size / (size + eps), 0.0)
@@ -53,7 +57,7 @@ def statistic(
     if centred:
         columns, shares = [torch.ones_like(own), own], [torch.ones_like(share), share]
     directions, parts = torch.stack(columns, dim=2), torch.stack(shares, dim=1)
-    return grouped(x, groups, gain=gain, scale=scale, directions=directions, shares=parts)
+    return grouped(x, groups, gain=gain, scale=scale, directions=directions, shares=parts, part=part)
 
 
 def length(x: Tensor, groups: Tensor, *, floor: float, gain: Tensor | float | None = None) -> NormJacobian:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from normlab.errors import NormlabError
+from normlab.errors import NormlabError, UnknownNameError
 from normlab.jacobian.arithmetic import wide
 from normlab.recording.attachment import unseen
 from normlab.recording.compiled import uncompiled
@@ -20,6 +20,10 @@ Function: TypeAlias = Callable[[Tensor], Tensor] | nn.Module
 
 class JacobianError(NormlabError, ValueError):
     """A function whose Jacobian is not defined, or would be wrong."""
+
+
+class UnknownPart(JacobianError, UnknownNameError):
+    """A part that the model does not have."""
 
 
 class NonFiniteJacobian(JacobianError):

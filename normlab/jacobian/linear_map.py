@@ -1,15 +1,17 @@
 """The derivative of a function at a point, as a linear map that is applied and never formed."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from normlab.errors import DataError
-from normlab.jacobian.arithmetic import Digits
+from normlab.jacobian.arithmetic import Digits, JacobianWarning
 from normlab.jacobian.evaluating import (
     Function,
     JacobianError,
@@ -19,7 +21,11 @@ from normlab.jacobian.evaluating import (
     prepared,
 )
 
-__all__ = ["Function", "JacobianError", "LinearMap", "linear_map", "linearised"]
+__all__ = ["Function", "JacobianError", "LinearMap", "agreed", "linear_map", "linearised"]
+
+#: Roundings beyond which a difference of ⟨u, J v⟩ and ⟨Jᵀu, v⟩ is none, and its size beyond which there is no J.
+_ROUNDING: Final = 1e5
+_NOT_LINEAR: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,8 @@ class LinearMap:
         vjp_batch: the same for a batch of u.
         input_shape: shape of x.
         dtype: the one with the fewest digits that f computed with.
+        agreement: by how much ⟨u, J v⟩ and ⟨Jᵀu, v⟩ differ for random u and v, in units of √Σ u_i² (J v)_i²; NaN where
+            that was not looked at.
     """
 
     output: Float[Tensor, "*output"]
@@ -43,6 +51,7 @@ class LinearMap:
     vjp_batch: Callable[[Tensor], Tensor]
     input_shape: tuple[int, ...]
     dtype: torch.dtype = torch.float64
+    agreement: float = float("nan")
 
     @property
     def rows(self) -> int:
@@ -70,6 +79,7 @@ class LinearMap:
             vjp_batch=self.jvp_batch,
             input_shape=tuple(self.output.shape),
             dtype=self.dtype,
+            agreement=self.agreement,
         )
 
     def after(self, first: "LinearMap") -> "LinearMap":
@@ -90,13 +100,14 @@ def linearised(function: Function, x: Float[Tensor, "*input"]) -> Iterator[Linea
 
     A module is copied to float64, and ``x`` with it, so that the caller's model is not touched; any other callable is
     used as it is, in the dtype of ``x``, on a copy of it. Casts of float64 tensors to fewer digits are suspended; where
-    one cannot be, as in compiled code, there is a warning. Attention runs in its elementary form meanwhile: fused
+    one cannot be, as in compiled code or in a backward pass of the function's own, there is a warning, and also where
+    J v and Jᵀu are not each other's transposes to all digits. Attention runs in its elementary form meanwhile: fused
     kernels have no second derivative, and J v is the derivative of the linear map u ↦ Jᵀ u. No recorder takes note of
     the evaluation.
 
     Raises:
-        JacobianError: the output is not one floating-point tensor that depends on the input, or the function
-            draws random numbers or updates running statistics.
+        JacobianError: the output is not one floating-point tensor that depends on the input, the function draws random
+            numbers or updates running statistics, or its backward pass is not linear.
         DataError: ``x`` is not a finite floating-point tensor.
     """
     _check_point(x)
@@ -106,8 +117,9 @@ def linearised(function: Function, x: Float[Tensor, "*input"]) -> Iterator[Linea
         with Digits(dtype) as digits:
             output = _output(ready, point)
         digits.warn()
+        jacobian = agreed(linear_map(output, point, digits.dtype))
         try:
-            yield linear_map(output, point, digits.dtype)
+            yield jacobian
         except NonFiniteJacobian as error:
             raise NonFiniteJacobian(f"{getattr(function, 'name', 'the function')}: {error}") from error
 
@@ -156,6 +168,48 @@ def linear_map(
     )
 
 
+def agreed(jacobian: LinearMap) -> LinearMap:
+    """Return the map with its :attr:`~LinearMap.agreement`, and a warning where that is more than rounding.
+
+    A backward pass of somebody's own may round what it is given, or be no linear map at all.
+
+    Raises:
+        JacobianError: it is none.
+    """
+    generator = torch.Generator().manual_seed(0)
+    u, v = (
+        torch.randn(shape, generator=generator, dtype=torch.float64).to(jacobian.output)
+        for shape in (jacobian.output.shape, jacobian.input_shape)
+    )
+    with Digits(jacobian.dtype) as digits:
+        try:
+            forth = (u * jacobian.jvp(v)).double()
+        except RuntimeError:  # it cannot be differentiated twice, which J v says where it is asked for
+            return jacobian
+        back = (v * jacobian.vjp(u)).double()
+    digits.warn()
+    largest = float(forth.abs().max())
+    if not 0 < largest < float("inf"):
+        return jacobian
+    apart = float(((forth / largest).sum() - (back / largest).sum()).abs())
+    gap, eps = apart / float(torch.linalg.vector_norm(forth / largest)), torch.finfo(digits.dtype).eps
+    # Where all of J is rounding, so is its transpose.
+    rounding = _ROUNDING * eps * float(torch.linalg.vector_norm(u.double()) * torch.linalg.vector_norm(v.double()))
+    if gap > _NOT_LINEAR + 16 * eps and apart * largest > rounding:
+        raise JacobianError(
+            f"⟨u, J v⟩ and ⟨Jᵀu, v⟩ differ by {gap:.1g} of their size: the function's backward pass is no linear map's "
+            f"transpose; leave out what clips, rounds or replaces gradients"
+        )
+    if gap > _ROUNDING * eps:
+        warnings.warn(
+            f"J v and Jᵀu are each other's transposes to {gap:.0e} only: the function's derivative loses digits, as by "
+            f"a cast to float32 or by cancellation",
+            JacobianWarning,
+            stacklevel=2,
+        )
+    return replace(jacobian, dtype=digits.dtype, agreement=gap)
+
+
 def _product(of: Tensor, to: Tensor, w: Tensor) -> Tensor:
     """Return ∂⟨of, w⟩/∂to."""
     if not of.requires_grad:
@@ -180,10 +234,7 @@ def _products(of: Tensor, to: Tensor, w: Tensor) -> Tensor:
     if not of.requires_grad:
         return torch.zeros(w.shape[0], *to.shape, dtype=to.dtype, device=to.device)
     try:
-        (batch,) = torch.autograd.grad(
-            of, to, w.to(of), retain_graph=True, materialize_grads=True, is_grads_batched=True
-        )
-        return batch.detach()
+        return _grad(of, to, w.to(of), retain_graph=True, is_grads_batched=True).detach()
     except RuntimeError:
         return torch.stack([_product(of, to, vector) for vector in w])
 

@@ -119,12 +119,14 @@ class Examination:
         norm: ‖J‖_F, estimated.
         spectrum: its largest singular values, or all.
         dtype: the one with the fewest digits that was computed with.
+        agreement: of J v and Jᵀu, as in :class:`~normlab.jacobian.LinearMap`.
     """
 
     name: str
     norm: Estimate
     spectrum: Spectrum
     dtype: str = "float64"
+    agreement: float = float("nan")
 
     def rows(self) -> Iterator[Row]:
         """Yield rows of the table, with the part's name: ``apjn`` is ‖J‖²_F over the entries of the output."""
@@ -152,7 +154,8 @@ def examine(
     with linearised(part, part.point) as jacobian:
         most = None if k is None else min(k, jacobian.rows, jacobian.columns)
         norm = frobenius_of(jacobian, probes=probes, law=law, seed=seed)
-        return Examination(part.name, norm, spectrum_of(jacobian, k=most, seed=seed), jacobian.dtype_name)
+        values = spectrum_of(jacobian, k=most, seed=seed)
+        return Examination(part.name, norm, values, jacobian.dtype_name, jacobian.agreement)
 
 
 def _largest(block: LinearMap, k: int, seed: int) -> np.ndarray:

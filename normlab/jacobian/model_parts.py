@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
 
 from normlab.errors import suggest
-from normlab.jacobian.evaluating import JacobianError, NonFiniteJacobian, prepared
+from normlab.jacobian.evaluating import JacobianError, NonFiniteJacobian, UnknownPart, prepared
 from normlab.jacobian.naming import part_named
 from normlab.jacobian.norm_paths import found_final_norm, found_norms, zoo_final_norm, zoo_norms
 from normlab.jacobian.part import ModulePart, Part, Span, TokenPart
@@ -20,6 +20,8 @@ from normlab.recording.zoo import zoo_plan
 
 #: (layer, sub-layer, site) of a tensor.
 Place = tuple[int, str, str]
+#: Modules that are named where one was asked for that is not there.
+_LISTED: Final = 12
 
 
 class Parts:
@@ -54,7 +56,7 @@ class Parts:
         if not stacks:
             raise JacobianError(f"no residual stream was found in {type(model).__name__}: {self.architecture.reason}")
         if stack and stack not in stacks:
-            raise JacobianError(
+            raise UnknownPart(
                 f"the model has no stack {stack!r}: its stacks are {', '.join(stacks)}{suggest(stack, stacks)}"
             )
         self.stack = stack or stacks[-1]
@@ -96,11 +98,14 @@ class Parts:
         Raises:
             JacobianError: there are no such blocks.
         """
-        if not 1 <= first <= last <= self.depth:
-            asked = f"block {first} was" if first == last else f"blocks {first} to {last} were"
-            raise JacobianError(f"{asked} asked for: the blocks are 1 to {self.depth}")
+        self._check(first, last)
         name = f"block {first}" if first == last else f"blocks {first}-{last}"
         return self.span(self.stream(first - 1), self.stream(last), name)
+
+    def _check(self, first: int, last: int) -> None:
+        if not 1 <= first <= last <= self.depth:
+            asked = f"block {first} was" if first == last else f"blocks {first} to {last} were"
+            raise UnknownPart(f"{asked} asked for: the blocks are 1 to {self.depth}")
 
     def sublayer(self, layer: int, sublayer: str) -> Part:
         """Return a sub-layer with its residual sum: the stream before it to the stream after it."""
@@ -108,6 +113,7 @@ class Parts:
 
     def branch(self, layer: int, sublayer: str) -> Part:
         """Return F alone: what the sub-layer's first matrix sees to what its last one gives."""
+        self.before(layer, sublayer)
         start, end = (layer, sublayer, "input"), (layer, sublayer, "branch")
         return self.span(start, end, f"block {layer} {sublayer} branch")
 
@@ -123,6 +129,7 @@ class Parts:
         Raises:
             JacobianError: there is no such norm.
         """
+        self._check(layer, layer)
         if isinstance(self.model, Transformer):
             norms = list(zoo_norms(self.model, self.stack, layer, sublayer))
         else:
@@ -131,7 +138,7 @@ class Parts:
         wanted = position or ("inner" if len(has) != 1 else has[0])
         paths = [path for where, path in norms if where == wanted]
         if not paths:
-            raise JacobianError(
+            raise UnknownPart(
                 f"block {layer}, {sublayer} has no {wanted} norm: its norms are {', '.join(has) or 'none'}"
             )
         return self.module(paths[0], f"block {layer} {sublayer} {wanted} norm")
@@ -147,7 +154,7 @@ class Parts:
         else:
             path = found_final_norm(self.architecture, self.stack)
         if not path:
-            raise JacobianError(f"the {self.stack} has no final norm: name another part")
+            raise UnknownPart(f"the {self.stack} has no final norm: name another part")
         return self.module(path, "final norm")
 
     def end_to_end(self) -> Part:
@@ -164,9 +171,10 @@ class Parts:
         try:
             module = self.model.get_submodule(path)
         except AttributeError as error:
-            paths = [one for one, _ in self.model.named_modules()]
-            raise JacobianError(
-                f"the model has no module {path!r}: give the path of one{suggest(path, paths)}"
+            paths = [one for one, _ in self.model.named_modules() if one]
+            listed = ", ".join(paths[:_LISTED]) + (", ..." if len(paths) > _LISTED else "")
+            raise UnknownPart(
+                f"the model has no module {path!r}: its modules are {listed}{suggest(path, paths)}"
             ) from error
         calls: list[Any] = []
         handle = module.register_forward_pre_hook(
@@ -230,10 +238,11 @@ class Parts:
 
     def before(self, layer: int, sublayer: str) -> Place:
         """Return where the stream before a sub-layer is."""
+        self._check(layer, layer)
         names = self.sublayers(layer)
         if sublayer not in names:
             has = ", ".join(names) or "none"
-            raise JacobianError(f"block {layer} has no sub-layer {sublayer!r} with a stream after it: it has {has}")
+            raise UnknownPart(f"block {layer} has no sub-layer {sublayer!r} with a stream after it: it has {has}")
         place = names.index(sublayer)
         return (layer, names[place - 1], "stream") if place else self.stream(layer - 1)
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from normlab.jacobian.evaluating import JacobianError
+from normlab.jacobian.evaluating import UnknownPart
 from normlab.jacobian.part import Part, TokenPart
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def part_named(parts: "Parts", text: str) -> Part | TokenPart:
     """Return the part that a text names, in one of the forms of :data:`GRAMMAR`, or a block of tokens of one.
 
     Raises:
-        JacobianError: the text names no part.
+        UnknownPart: the text names no part.
     """
     if token := re.fullmatch(_TOKEN, text.strip()):
         whole, position, of, sequence = token.groups()
@@ -47,7 +47,7 @@ def _whole(parts: "Parts", text: str) -> Part:
         match = re.fullmatch(pattern, text.strip())
         if match:
             return part(parts, *match.groups())
-    raise JacobianError(
+    raise UnknownPart(
         f"{text!r} names no part: give all, block 3, blocks 2-5, block 3 attn, block 3 attn branch, "
         f"block 3 attn norm, final norm or module PATH, each also with token 5, or token 5 to 7, after it"
     )

@@ -5,7 +5,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from normlab.jacobian.evaluating import JacobianError, evaluate
+from normlab.jacobian.evaluating import UnknownPart, evaluate
 from normlab.jacobian.taps import Inputs, run, with_dtype
 from normlab.recording.plan import Layout, Port
 
@@ -45,7 +45,7 @@ class Part(nn.Module):
             sequence: which sequence of the batch.
 
         Raises:
-            JacobianError: there is no such token.
+            UnknownPart: there is no such token.
         """
         return TokenPart(self, position, position if of is None else of, sequence)
 
@@ -127,7 +127,7 @@ def _index(point: Tensor, layout: Layout, sequence: int, position: int) -> tuple
         index = (position,)
     there = (isinstance(one, int) and 0 <= one < size for one, size in zip(index, point.shape, strict=False))
     if len(index) != point.dim() - 1 or not all(there):
-        raise JacobianError(
+        raise UnknownPart(
             f"there is no token {position} of sequence {sequence} in a tensor of shape {tuple(point.shape)}: "
             f"count both from 0"
         )

@@ -26,6 +26,7 @@ _LINES: Final = {
     "divergence": "in all",
     "inherited": "inherited",
     "added": "added",
+    "divergence_worst": "in all, worst token",
 }
 
 
@@ -83,14 +84,15 @@ def divergence(
 ) -> Axes:
     """Draw how far the streams of two models are apart, with what each block inherits and what it adds.
 
-    The arguments are those of :func:`stream_ratio`; the rows are ``divergence``, ``inherited`` and ``added``.
+    The arguments are those of :func:`stream_ratio`; the rows are ``divergence``, ``inherited``, ``added`` and
+    ``divergence_worst``.
 
     Raises:
         DataError: the table lacks the rows, or ``x`` is no axis that it has.
     """
     ax = ax or new_axes()
     placed = points(table, TOTAL, "geometric", x=x)
-    dress(ax, placed, x, "difference of the streams\n(share of the median token's length)")
+    dress(ax, placed, x, "difference of the streams\n(share of a token's length, median)")
     for place, (name, look) in enumerate(kind_looks(list(_LINES)).items()):
         rows = replace(TOTAL, quantity=name)
         if rows.missing(table):
@@ -128,12 +130,12 @@ STREAM_RATIO: Final = Plot(
 DIVERGENCE: Final = Plot(
     name="divergence",
     title="Divergence of two streams",
-    explains="How far the streams of two models are apart on the same input: in all, what a block inherits from those "
-    "before it, and what it adds when it is fed with A's stream.",
+    explains="How far the streams of two models are apart on the same input, of the median token: in all, what a block "
+    "inherits from those before it, and what it adds when it is fed with A's stream; in all also of the worst token.",
     function=divergence,
     needs=TOTAL,
     average="geometric",
     finding=_divergence_finding,
     of="comparison",
-    also=("inherited", "added"),
+    also=("inherited", "added", "divergence_worst"),
 )

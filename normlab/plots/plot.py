@@ -111,6 +111,8 @@ def _spread(placed: pd.DataFrame, average: Average, centre: str, interval: str) 
     seeds = sorted({int(count) for count in measured["seeds"] if count})
     if not seeds:
         return "No point has a finite value."
+    if seeds[-1] == 1 and measured["estimated"].any():
+        return f"{centre.capitalize()}: one seed; {interval}: two standard errors of its estimate from random vectors."
     if seeds[-1] == 1:
         return f"One seed, so no {interval}."
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"

@@ -5,14 +5,13 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import Buffer
 
-from normlab.recording.sums import Kind, Sums
+from normlab.recording.sums import Kind
 
 class Written(Buffer):
-    """What one pass wrote about a tensor: numbers, how many tokens entered, and later the sums made of them."""
+    """What one pass wrote about a tensor: numbers, and how many tokens entered."""
 
     kind: Kind
     tokens: int
-    sums: Sums | None
 
 class Found:
     """See :class:`normlab.recording.tensors.Seen` and :class:`normlab.recording.awaiting.Found`."""

@@ -53,8 +53,10 @@ class Awaiting:
         self.bookings: list[Any] = []
         self.fired = False
 
-    def __call__(self, gradient: Tensor) -> None:
-        """Reduce ``gradient``."""
+    def __call__(self, gradient: Tensor | None) -> None:
+        """Reduce ``gradient``; there is none where only other results of the same operation are used."""
+        if gradient is None:
+            return
         if self.heads or self.layout != "sequences first":
             with quiet():
                 parts = list(by_head(arranged(gradient, self.layout, self.tokens), self.heads))
@@ -63,9 +65,9 @@ class Awaiting:
         self.observer.take_gradient(self, parts)
 
 
-def through_base(awaiting: Any, shape: torch.Size, gradient: Tensor) -> None:
+def through_base(awaiting: Any, shape: torch.Size, gradient: Tensor | None) -> None:
     """Reduce the gradient of the tensor that an awaited one is a view of, if its own did not come."""
-    if not awaiting.fired:
+    if gradient is not None and not awaiting.fired:
         awaiting(gradient.reshape(shape))
 
 

@@ -23,10 +23,12 @@ def missing_of(watches: Watches, observer: Observer) -> dict[Expected, str]:
     """Return the expected sites that the step did not observe, and why."""
     assert observer.ledger is not None
     booked = observer.ledger.booked
+    if not observer.reasons and watches.reported <= booked:
+        return {}
     missing: dict[Expected, str] = {}
     for index, slot in enumerate(watches.slots):
         reason = observer.reasons.get(index, "")
-        if slot.kind != "loss" and slot.reported and (index not in booked or reason == SEVERAL_BACKWARD):
+        if index in watches.reported and (index not in booked or reason == SEVERAL_BACKWARD):
             missing[Expected(slot.address, slot.kind)] = reason or _silent(slot, watches, observer)
     return missing
 

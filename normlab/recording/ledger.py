@@ -123,10 +123,13 @@ class Ledger:
             booked, self._booked = self._booked, []
             self._turn_all()
             every = iter(booked)
+            # By identity, since one record is booked several times. It cannot keep them itself: they hold its memory.
+            found: dict[int, Sums] = {}
             for record, slots, call, dtype, head in zip(every, every, every, every, every, strict=True):
-                sums = record.sums() if isinstance(record, Waiting) else sums_of(record)
+                if id(record) not in found:
+                    found[id(record)] = record.sums() if isinstance(record, Waiting) else sums_of(record)
                 for slot in slots:
-                    self.add(Entry(slot, call, dtype, head), sums)
+                    self.add(Entry(slot, call, dtype, head), found[id(record)])
 
     def _turn_all(self) -> None:
         waiting, self._waiting, self._count = self._waiting, {}, 0

@@ -64,17 +64,7 @@ extern "C" EVERY_ISA double normlab_squares(int stored, const void *x, int64_t c
 
 namespace {
 
-// Calls `run`, which may throw, for Python.
-template <class Run>
-PyObject *for_python(Run run) {
-  try {
-    return run().give();
-  } catch (Raised) {
-    return nullptr;
-  }
-}
-
-Ref or_none(Ref made) { return made ? std::move(made) : Ref::to(Py_None); }
+Ref or_none(Ref made) { return made ? std::move(made) : none(); }
 
 PyObject *activation_for_python(PyObject *, PyObject *args) {
   PyObject *tensor, *mask;
@@ -132,7 +122,7 @@ PyObject *squares_for_python(PyObject *, PyObject *tensors) {
       double sum;
       try {
         sum = squares_of(PySequence_Fast_GET_ITEM(static_cast<PyObject *>(all), at));
-      } catch (Raised) {
+      } catch (const Raised &) {
         PyErr_Clear();
         sum = Py_NAN;
       }

@@ -99,20 +99,17 @@ def native_squares(tensors: Sequence[Tensor]) -> np.ndarray:
 
 def sums_of(written: "Written") -> Sums:
     """Return what the library wrote about a tensor as sums."""
-    if written.sums is None:
-        columns, numbers = len(COLUMNS[written.kind]), np.frombuffer(memoryview(written))
-        values = numbers[:columns]
-        if written.kind == "pair":
-            written.sums = Sums(written.kind, values)
-        elif written.kind == "gradient":
-            written.sums = Sums(written.kind, values, float(numbers[columns]))
-        else:
-            radii = Radii(numbers[columns + 1 :].view(np.float32)[: written.tokens])
-            if written.tokens > KEPT:
-                # A histogram takes less memory.
-                values, radii = values.copy(), radii.binned()
-            written.sums = Sums(written.kind, values, float(numbers[columns]), radii)
-    return written.sums
+    columns, numbers = len(COLUMNS[written.kind]), np.frombuffer(memoryview(written))
+    values = numbers[:columns]
+    if written.kind == "pair":
+        return Sums(written.kind, values)
+    if written.kind == "gradient":
+        return Sums(written.kind, values, float(numbers[columns]))
+    radii = Radii(numbers[columns + 1 :].view(np.float32)[: written.tokens])
+    if written.tokens > KEPT:
+        # A histogram takes less memory.
+        values, radii = values.copy(), radii.binned()
+    return Sums(written.kind, values, float(numbers[columns]), radii)
 
 
 def _contiguous(keep: Tensor | None) -> Tensor | None:

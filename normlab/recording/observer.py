@@ -269,9 +269,10 @@ class Observer:
         total = values[pair.last.index]
         if not (isinstance(update, Tensor) and isinstance(skip, Tensor) and isinstance(total, Tensor)):
             return "changed in place before the sum was there"
+        for term, port in ((update, pair.update), (skip, pair.skip)):
+            if problem := problem_of(term, port, self.mask, self.tokens):
+                return problem
         records = self._find(update).record, self._find(skip).record
-        if None in records:
-            return "not reduced"
         terms = sequences_of(update, pair.update, self.tokens), sequences_of(skip, pair.skip, self.tokens)
         stored = None if pair.residual.total is None else sequences_of(total, pair.last, self.tokens)
         if not terms[0].shape == terms[1].shape or (stored is not None and stored.shape != terms[0].shape):

@@ -128,8 +128,7 @@ class Parameters:
         return found
 
     def every(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield all of the model's parameters by name, also those that the plan does not name."""
-        self._find_again()
+        """Yield the model's parameters by name as they stood last, also those that the plan does not name."""
         for name, owner, key in self._all:
             if key in owner and (parameter := owner[key]) is not None:
                 yield name, parameter

@@ -121,6 +121,7 @@ class Watches:
 
     def __init__(self, model: nn.Module, plan: SitePlan, selection: Selection) -> None:
         self.slots: list[Slot] = []
+        self._reported: set[int] | None = None
         self.by_module: dict[int, Watch] = {}
         self.once, self.in_place = plan.once, plan.in_place
         self._modules = dict(model.named_modules(remove_duplicate=False))
@@ -136,6 +137,13 @@ class Watches:
                 self._watch(scores.key).scores.append((self._slot(scores.address, "scores", scores.key), scores))
         if plan.loss is not None and "loss" in selection.quantities:
             self._watch(plan.loss).loss = (self._slot(Address(), "loss", plan.loss), plan.loss)
+
+    @property
+    def reported(self) -> set[int]:
+        """Numbers of the slots that somebody asked for, without that of the loss."""
+        if self._reported is None:
+            self._reported = {index for index, slot in enumerate(self.slots) if slot.reported and slot.kind != "loss"}
+        return self._reported
 
     def _observe(self, observed: Observed) -> None:
         address, port, heads = observed.address, observed.port, observed.heads
@@ -178,7 +186,7 @@ class Watches:
         return whole.parts[path]
 
     def _of_part(self, slot: int, port: Port, suffix: str) -> int:
-        old = self.slots[slot]
+        old, self._reported = self.slots[slot], None
         self.slots[slot] = old._replace(reported=False)
         return self._slot(old.address._replace(name=old.address.name + suffix), old.kind, port)
 

@@ -17,7 +17,7 @@ from normlab.theory.reasons import NoTheory
 
 @dataclass(frozen=True, eq=False)
 class AverageWeights:
-    """The share of Σ_st W^{ij}_st that falls on s = t.
+    """The share of Σ_st W^{ij}_st that falls on s = t: numbers, or arrays of those of several layers.
 
     Attributes:
         tokens: positions of a sequence.
@@ -28,19 +28,19 @@ class AverageWeights:
     """
 
     tokens: int
-    own: float
-    pair: float
-    own_centred: float
-    pair_centred: float
+    own: Numbers
+    pair: Numbers
+    own_centred: Numbers
+    pair_centred: Numbers
 
     def forward(self, entries: Array) -> Array:
         """Return Σ_st W^{ij}_st entries_st."""
-        own, pair, cross = entries.tolist()
-        return np.array([pair + (own - pair) * self.own, pair + (own - pair) * self.pair, cross])
+        own, pair, cross = three(entries)
+        return _stacked(pair + (own - pair) * self.own, pair + (own - pair) * self.pair, cross)
 
     def backward(self, entries: Array) -> Array:
         """Return Σ_ij W^{ij}_st entries_ij; the sum over all pairs of a sequence stays what it was."""
-        own, pair, cross = entries.T
+        own, pair, cross = three(entries)
         others = self.tokens - 1
         back = self.own * own + others * self.pair * pair
         return _stacked(back, (own + others * pair - back) / others if others else 0 * own, cross)
@@ -51,26 +51,39 @@ class AverageWeights:
 
     def to_queries(self, values: Array, keys: Array) -> Array:
         """Return Σ_st W^{ij}_st V°_st K_st."""
-        spread = float((values[0] - values[1]) * (keys[0] - keys[1]))
-        return np.array([spread * self.own_centred, spread * self.pair_centred, 0.0])
+        spread = _apart(values) * _apart(keys)
+        return _stacked(spread * self.own_centred, spread * self.pair_centred, 0.0 * spread)
 
     def to_keys(self, entries: Array, values: Array) -> Array:
         """Return Σ_ij W^{ij}_st entries_ij V°_st; keys' gradients of a sequence sum to 0."""
         others = self.tokens - 1
-        one, pair, _ = entries.T
-        own = float(values[0] - values[1]) * (self.own_centred * one + others * self.pair_centred * pair)
+        one, pair, _ = three(entries)
+        own = _apart(values) * (self.own_centred * one + others * self.pair_centred * pair)
         return _stacked(own, -own / others if others else 0 * own, 0 * own)
+
+
+def three(entries: Array) -> Numbers:
+    """Return the three averages: numbers, or arrays where there are axes before the last."""
+    return entries.tolist() if entries.ndim == 1 else np.moveaxis(entries, -1, 0)
 
 
 def seen_apart(values: Array, keys: Array) -> Array:
     """Return what products of different positions' values and keys scatter by (A11)."""
-    product = max(float((values[0] - values[1]) * (keys[0] - keys[1])), 0.0)
-    return np.full(3, product)
+    product = np.maximum(_apart(values) * _apart(keys), 0.0)
+    return _stacked(product, product, product)
+
+
+def _apart(entries: Array) -> Numbers:
+    own, pair, _ = three(entries)
+    return own - pair
 
 
 def _stacked(own: Numbers, pair: Numbers, cross: Numbers) -> Array:
-    stacked: Array = np.array((own, pair, cross)).T
-    return stacked
+    if isinstance(own, float):
+        return np.array((own, pair, cross))
+    entries: Array = np.empty((*own.shape, 3))
+    entries[..., 0], entries[..., 1], entries[..., 2] = own, pair, cross
+    return entries
 
 
 def average_weights(queries: Array | None, keys: Array | None, geometry: Geometry, *, causal: bool) -> AverageWeights:
@@ -81,9 +94,9 @@ def average_weights(queries: Array | None, keys: Array | None, geometry: Geometr
     """
     own = pair = 0.0
     if queries is not None and keys is not None:
-        spread = keys[0] - keys[1]
-        own, pair = float(spread * queries[0]), float(spread * queries[1])
-        if not own <= LARGEST:
+        spread, (own, pair, _) = _apart(keys), three(queries)
+        own, pair = spread * own, spread * pair
+        if not (own if isinstance(own, float) else own.max()) <= LARGEST:
             raise NoTheory("attention logits are so large that the softmax saturates")
     alone, alone_centred, together, centred = _shares(geometry.tokens, causal)
     return AverageWeights(

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from normlab.theory.copies import replace
-from normlab.theory.elementwise import added, of_first, scaled
+from normlab.theory.elementwise import Elementwise, added, is_one, of_first, scaled
 from normlab.theory.forward import Forward
+from normlab.theory.geometry import Numbers
 from normlab.theory.kernels import Array
 from normlab.theory.state import Link
 from normlab.theory.step import Step
@@ -30,6 +31,7 @@ class StepBack:
         before: at the stream before it.
         roles: entries that sum to E‖∂loss/∂θ‖², by role.
         memory: what it sends to the encoder's output (C2).
+        sums: of what there is more than a linear map (:class:`~normlab.theory.elementwise.Back`).
     """
 
     step: Step
@@ -40,6 +42,7 @@ class StepBack:
     before: Array
     roles: dict[str, Array]
     memory: Array | None = None
+    sums: tuple[Numbers, Numbers] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +56,7 @@ class Gradient:
         direct: of the block's input, by a connection around the sub-layers between.
         to_direct: its covariance with the stream's.
         shared: of the sum that a waiting update belongs to.
-        fresh: the share of ``x`` that has joined it since the last norm on the stream.
+        old: the part of ``x`` that was there at the last norm on the stream.
         along: what goes along the token, where the head is the embedding and a norm on the stream feeds it (H7).
     """
 
@@ -63,7 +66,7 @@ class Gradient:
     direct: Array | None = None
     to_direct: Link | None = None
     shared: Array | None = None
-    fresh: Array | float = 1.0
+    old: Array | float = 0.0
     along: Array | float = 0.0
 
 
@@ -101,7 +104,8 @@ def at_embedding(forward: Forward, state: Gradient) -> Array:
     """Return the gradient at the stream that the first block receives: both streams start from it (B6)."""
     if state.second is None or state.to_second is None:
         return state.x
-    kappa = forward.steps[0].wiring.second_stream or 0.0
+    spec = forward.spec
+    kappa = spec.wiring(spec.first(forward.stack)).second_stream or 0.0
     return state.x + kappa**2 * state.second + kappa * state.to_second.both
 
 
@@ -110,27 +114,39 @@ def step_back(step: Step, state: Gradient, *, parameters: bool = True) -> tuple[
 
     ``state`` may hold several gradients, one after the other: what is returned of the sub-layer is the first one's.
     """
+    inside, back = within(step, state, parameters=parameters)
+    after = into_block_input(step, inside)
+    if after is inside:
+        return after, back
+    before = of_first(after.x, like=step.mixer.inputs)
+    return after, replace(back, before=before, inputs=before if back.inputs is back.before else back.inputs)
+
+
+def within(step: Step, state: Gradient, *, parameters: bool) -> tuple[Gradient, StepBack]:
+    """Carry a gradient through one sub-layer, but for what goes around it to the block's input.
+
+    This is linear in all gradients of ``state`` where :attr:`StepBack.sums` is ``None``.
+    """
     wiring = step.wiring
     a = 0.0 if wiring.skip == "none" else wiring.skip_scale
     if step.waits and state.shared is not None:
         total = state.shared
     else:
-        total = _less(step.outer.back(state.x - state.along), step.outer.lost, state.fresh)
+        total = _through(step.outer, state.x - state.along, state.old)
     update, second = _update(step, state, total, a)
     at_output = scaled(wiring.branch_scale**2, update)
     at_output = at_output if isinstance(step.dropped, float) else at_output * step.dropped
     branch = step.output.back(at_output)
-    inputs, roles, memory = step.mixer.backward(branch, roles=parameters)
+    inputs, roles, memory, sums = step.mixer.backward(branch, roles=parameters)
     at_inner = scaled(wiring.input_scale**2, inputs)
-    skipped = state.x if step.waits else scaled(a**2, total)
-    fresh = state.fresh if step.waits or not step.wiring.norms_stream else 0.0
+    skipped, old = (state.x, state.old) if step.waits else (scaled(a**2, total), scaled(a**2, state.old))
+    if wiring.norms_stream and not step.waits:
+        old = skipped
     if wiring.skip == "normed":
         at_inner = at_inner + skipped
-        before = _less(step.inner.back(at_inner), step.inner.lost, _newer(fresh, skipped, at_inner))
-        fresh = 0.0
+        before = old = _through(step.inner, at_inner, old)
     else:
         before = skipped + step.inner.back(at_inner)
-        fresh = _newer(fresh, skipped, before)
     views: dict[int, Array] = {}
 
     def first(entries: Array) -> Array:
@@ -145,7 +161,7 @@ def step_back(step: Step, state: Gradient, *, parameters: bool = True) -> tuple[
             norms.append(step.outer.roles(first(state.x)))
         scale = {} if step.term is None else {"branch_scale": first(update) * step.term}
         roles = added(roles, scale, *norms)
-    state = _into_block_input(step, _before(step, state, before, total, second, fresh))
+    state = _before(step, state, before, total, second, old)
     at_input = _at_input(step, inputs, at_inner, state.x)
     return state, StepBack(
         step=step,
@@ -156,39 +172,36 @@ def step_back(step: Step, state: Gradient, *, parameters: bool = True) -> tuple[
         before=first(state.x),
         roles=roles,
         memory=None if memory is None else first(memory),
+        sums=sums,
     )
 
 
-def _less(gradient: Array, lost: float, fresh: Array | float) -> Array:
-    """Take out the share ``lost`` of what has joined a gradient since the last norm on the stream (N3)."""
-    return gradient * (1 - lost * fresh) if lost else gradient
-
-
-def _newer(fresh: Array | float, part: Array, whole: Array) -> Array | float:
-    """Return the share of ``whole`` that has joined since that norm, given the share of its part."""
-    if isinstance(fresh, float) and fresh == 1:
-        return 1.0
-    return 1 - (1 - fresh) * np.divide(part, whole, out=np.ones_like(whole), where=whole != 0)
+def _through(norm: Elementwise, gradient: Array, old: Array | float) -> Array:
+    """Return the gradient before a norm, which takes its share out of what has joined since the last one (N3)."""
+    before = norm.back(gradient)
+    if not norm.lost:
+        return before
+    return before - norm.lost * norm.back(gradient - old)
 
 
 def _at_input(step: Step, inputs: Array, at_inner: Array, before: Array) -> Array:
     """Return the gradient at the tensor that F reads, which without a norm or a scale is also the skip's."""
-    if step.wiring.input_scale != 1:
+    if not is_one(step.wiring.input_scale):
         return inputs
     return at_inner if step.wiring.inner_norm else before
 
 
-def _update(step: Step, state: Gradient, total: Array, a: float) -> tuple[Array, Link | None]:
+def _update(step: Step, state: Gradient, total: Array, a: float | Array) -> tuple[Array, Link | None]:
     """Return the gradient at the update, which two streams may share, and its link carried past the sum (B4)."""
     if state.second is None or state.to_second is None:
         return total, None
     kappa = step.wiring.second_stream or 0.0
     link = state.to_second.through(step.outer)
-    return total + kappa**2 * state.second + kappa * link.both, Link(a * link.first, a * link.second)
+    return total + kappa**2 * state.second + kappa * link.both, link.times(a)
 
 
 def _before(
-    step: Step, state: Gradient, before: Array, total: Array, second: Link | None, fresh: Array | float
+    step: Step, state: Gradient, before: Array, total: Array, second: Link | None, old: Array | float
 ) -> Gradient:
     wiring = step.wiring
     direct, link = state.direct, state.to_direct
@@ -201,11 +214,14 @@ def _before(
         direct = around if direct is None else direct + around
         link = Link(around, around)
     shared = total if step.where.sublayer == "mlp" else None
-    return Gradient(before, state.second, second, direct, link, shared, fresh)
+    return Gradient(before, state.second, second, direct, link, shared, old)
 
 
-def _into_block_input(step: Step, state: Gradient) -> Gradient:
+def into_block_input(step: Step, state: Gradient) -> Gradient:
     """Add what a connection around the block's sub-layers brings back to its input (B3)."""
     if not step.starts_block or state.direct is None or state.to_direct is None:
         return state
-    return replace(state, x=state.x + state.direct + state.to_direct.both, direct=None, to_direct=None)
+    x, old = state.x + state.direct + state.to_direct.both, state.old
+    if isinstance(old, np.ndarray):
+        old = old * np.divide(x, state.x, out=np.ones_like(x), where=state.x != 0)
+    return replace(state, x=x, old=old, direct=None, to_direct=None)

@@ -14,7 +14,7 @@ from normlab.theory.prediction import predicted_rows
 from normlab.theory.rows import Row, table_of
 
 #: Changes whenever predictions do, so that kept ones are made anew.
-VERSION = 4
+VERSION = 5
 
 
 def beside(table: pd.DataFrame, source: Text | Random | None = None) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from normlab.spec import ModelSpec
 
 #: Columns that say what a model was run on.
 _RUN: Final = ("data", "batch", "tokens")
-#: Pairs of positions times sub-layers that one prediction may take: about 0.4 seconds and 50 MB for a million.
+#: Pairs of positions times sub-layers that one prediction may take: about 0.3 seconds and 50 MB for a million.
 _LARGEST: Final = 2.5e7
 
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from normlab.theory.copies import replace
 from normlab.theory.kernels import Array
+
+E = TypeVar("E", Array, Array | float)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,7 @@ class Elementwise:
     @property
     def sparing(self) -> "Elementwise":
         """The same with only those covariances that :meth:`back` and :meth:`roles` read."""
-        if self.value.ndim == 1:
+        if self.value.ndim < 3:
             return self
         return replace(self, value=_NONE, unit=self.unit if self.gains else _NONE)
 
@@ -75,11 +77,13 @@ class Back(NamedTuple):
         inputs: the covariance at z.
         roles: entries that sum to E‖∂loss/∂W‖², by role.
         memory: the covariance at what keys and values read, where that is not z.
+        sums: what the gradient of W_q has without scatter, and what that adds, where the two decide more (A11).
     """
 
     inputs: Array
     roles: dict[str, Array]
     memory: Array | None = None
+    sums: tuple[Any, Any] | None = None
 
 
 def identity(covariance: Array) -> Elementwise:
@@ -87,9 +91,14 @@ def identity(covariance: Array) -> Elementwise:
     return replace(_UNCHANGED, value=covariance, unit=covariance)
 
 
-def scaled(factor: float, entries: Array) -> Array:
+def scaled(factor: float | Array, entries: E) -> E:
     """Return factor · entries; the entries themselves for a factor of 1, which most are."""
-    return entries if factor == 1 else factor * entries
+    return entries if is_one(factor) else factor * entries
+
+
+def is_one(factor: float | Array) -> bool:
+    """Whether nothing changes times ``factor``, which may be a column of numbers of several layers: then it does."""
+    return not isinstance(factor, np.ndarray) and factor == 1
 
 
 def summed(parts: Iterable[Array]) -> Array:
@@ -104,6 +113,12 @@ def of_first(entries: Array, *, like: Array) -> Array:
     """Return the first of several gradients, or the only one: that has as many axes as a covariance."""
     one: Array = entries if entries.ndim == like.ndim else entries[0]
     return one
+
+
+def over_layers(entries: Array, *, like: Array) -> Array:
+    """Return the sum over layers of entries that have an axis of them; otherwise the entries."""
+    total: Array = entries if entries.ndim == like.ndim else entries.sum(axis=0)
+    return total
 
 
 def added(*parts: dict[str, Array]) -> dict[str, Array]:

@@ -65,12 +65,14 @@ class Geometry:
     def sides(self, covariance: Array) -> tuple[Array, Array]:
         """Return the variances of the first and of the second token of each pair."""
         if self.rows is None or self.columns is None:
-            return covariance[:1], covariance[:1]
+            own = covariance[..., :1]
+            return own, own
         return self.spread(self.diagonal(covariance))
 
     def diagonal(self, covariance: Array) -> Array:
         """Return the variances of each sequence's tokens."""
-        return np.diagonal(covariance[..., : self.alone, :, :], axis1=-2, axis2=-1)
+        diagonal: Array = covariance[..., : self.alone, :, :].diagonal(0, -2, -1)
+        return diagonal
 
     def spread(self, variances: Array) -> tuple[Array, Array]:
         """Return numbers of each sequence's tokens for the first and for the second token of each pair."""
@@ -100,63 +102,68 @@ class Geometry:
             return entries
         if entries.shape[-3:] != self.own.shape:
             entries = np.broadcast_to(entries, (*entries.shape[:-3], *self.own.shape))
-        count, (first, others, last) = self.alone, self._shares
-        if entries.ndim == 3:
-            own = float(np.einsum("bii->", entries[:count]))
-            inside = float(entries[:count].sum())
-            return np.array((own * first, (inside - own) * others, float(entries[count:].sum()) * last))
-        owns, insides = (
-            np.einsum("...bii->...", entries[..., :count, :, :]),
-            entries[..., :count, :, :].sum((-3, -2, -1)),
-        )
-        across = entries[..., count:, :, :].sum((-3, -2, -1))
-        return np.stack([owns * first, (insides - owns) * others, across * last], axis=-1)
+        pairs = entries.reshape(*entries.shape[:-2], -1)
+        owns = pairs[..., : self.alone, :: self.tokens + 1]
+        of_sums, of_owns = self._shares
+        found: Array = pairs.dot(self._ones).dot(of_sums) + owns.reshape(*owns.shape[:-2], -1).dot(of_owns)
+        return found
 
     @cached_property
-    def _shares(self) -> tuple[float, float, float]:
-        """How much an entry counts in each of the three averages."""
+    def _ones(self) -> Array:
+        return np.ones(self.tokens**2)
+
+    @cached_property
+    def _shares(self) -> tuple[Array, Array]:
+        """How much the sum of a block, and an entry of a token with itself, counts in each of the three averages."""
         one, other = float(self.weight[0, 0, 0]), float(self.weight[-1, 0, 0])
         own, others, across = np.maximum(self.counts, 1.0).tolist()
-        return one / own, one / others, other / across
+        inside = np.arange(len(self.own)) < self.alone
+        of_sums = np.where(inside[:, None], [0.0, one / others, 0.0], [0.0, 0.0, other / across])
+        return of_sums, np.tile([one / own, -one / others, 0.0], (self.alone * self.tokens, 1))
 
     def all_means(self, named: Mapping[str, Array | None]) -> dict[str, Array]:
         """Return :meth:`means` by name, of what is given; one array under several names is averaged once."""
         if self.rows is None:
             return {name: entries for name, entries in named.items() if entries is not None}
-        found: dict[int, Array] = {}
-        for entries in named.values():
-            if entries is not None and id(entries) not in found:
-                found[id(entries)] = self.means(entries)
-        return {name: found[id(entries)] for name, entries in named.items() if entries is not None}
+        known: dict[int, Array] = {}
+        found: dict[str, Array] = {}
+        for name, entries in named.items():
+            if entries is not None:
+                if id(entries) not in known:
+                    known[id(entries)] = self.means(entries)
+                found[name] = known[id(entries)]
+        return found
 
     def singles(self, entries: Array) -> Array:
         """Return the entries of tokens with themselves."""
         return entries[..., :1] if self.rows is None else self.diagonal(entries).copy()
 
-    def shared(self, singles: Array | float, entries: Array) -> float:
+    def shared(self, singles: Array | float, entries: Array) -> Numbers:
         """Return the sum over the batch's tokens of the product of entries of :meth:`singles` (or 0) and of another."""
         if isinstance(singles, float):
             return 0.0
         if self.rows is None:
-            return float(singles[0] * entries[0]) * self.count
+            return singles[..., 0] * entries[..., 0] * self.count
         return float(self.weight[0, 0, 0]) * float(np.vdot(singles, self.diagonal(entries)))
 
-    def weighed(self, entries: Array, weights: Array) -> float:
+    def weighed(self, entries: Array, weights: Array) -> Numbers:
         """Return the sum over all ordered pairs of tokens of an entry times the weights of both, each with itself."""
         if self.rows is None:
-            return float(self.total(entries)) * float(weights[0]) ** 2
+            return self.total(entries) * weights[..., 0] ** 2
         rows, columns = self.sides(weights)
-        sums = (np.matmul(rows.swapaxes(-1, -2), entries) * columns).sum(axis=(-2, -1))
-        return float(sums @ self.weight[:, 0, 0])
+        sums = rows.swapaxes(-1, -2) @ entries @ columns.swapaxes(-1, -2)
+        return float(sums[:, 0, 0] @ self.weight[:, 0, 0])
 
     def total(self, entries: Array) -> Numbers:
         """Return the sum over all ordered pairs of the batch's tokens, each token with itself included."""
         return self.means(entries) @ self.counts
 
-    def within_sequences(self, entries: Array) -> Numbers:
-        """Return the sum over all ordered pairs of tokens of one sequence."""
-        own, others, _ = self.means(entries).T
-        return own * self.counts[0] + others * self.counts[1]
+    def product(self, one: Array, other: Array) -> Numbers:
+        """Return the sum over all ordered pairs of the batch's tokens of the product of two entries."""
+        if self.rows is None:
+            return (one * other) @ self.counts
+        pairs = (entries.reshape(*entries.shape[:-2], -1) for entries in (one, other))
+        return np.vecdot(*pairs) @ self.weight[:, 0, 0]
 
     def trace(self, entries: Array) -> Numbers:
         """Return the sum over the batch's tokens of the entry of each with itself."""
@@ -164,7 +171,9 @@ class Geometry:
 
     def mean_square(self, covariance: Array) -> Numbers:
         """Return the mean over tokens."""
-        return self.means(covariance).T[0]
+        if self.rows is None or covariance.shape[-3:] != self.own.shape:
+            return self.means(covariance).T[0]
+        return self.diagonal(covariance).sum(axis=(-2, -1)) * self._shares[1][0, 0]
 
     def overlap(self, covariance: Array) -> Numbers:
         """Return p/q: the mean over pairs of different positions of a sequence, over the mean square."""

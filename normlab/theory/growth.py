@@ -8,15 +8,16 @@ import numpy as np
 
 from normlab.errors import SpecError
 from normlab.spec import ModelSpec
-from normlab.theory.backward import Gradient, at_embedding, at_streams, step_back
+from normlab.theory.backward import Gradient, at_embedding, at_streams
 from normlab.theory.batches import geometry_of
+from normlab.theory.elementwise import of_first, over_layers
 from normlab.theory.forward import Forward, forward
 from normlab.theory.geometry import averages
 from normlab.theory.head import head
 from normlab.theory.kernels import Array
 from normlab.theory.laws import Law, law
-from normlab.theory.propagation import end_to_end
 from normlab.theory.reasons import NoTheory
+from normlab.theory.way_back import WayBack
 
 #: Depths at which the recursion is run.
 DEPTHS: Final = (8, 16, 32, 64, 128, 256, 512)
@@ -101,15 +102,16 @@ def _at(spec: ModelSpec, tokens: int) -> tuple[dict[str, float], str]:
     """Return what is followed at one depth, and why gradients are not where the loss has no theory."""
     geometry = averages(geometry_of(spec, 1, tokens))
     # The law as L → ∞ is that of an infinite width: shares of order 1/d would grow into exponentials of their own.
-    walked = forward(spec, geometry, finite=False)
+    walked = forward(spec, geometry, finite=False, together=True)
     if walked.broken:
         raise NoTheory(walked.broken)
     try:
         gradients, reason = _gradients(walked), ""
     except NoTheory as why:
         gradients, reason = dict.fromkeys(FOLLOWED, float("nan")), str(why)
-    growth = dict(end_to_end(walked)).get(0, float("nan"))
-    return {**gradients, "stream": geometry.mean_square(walked.steps[-1].stream), "apjn": growth}, reason
+    way = WayBack(walked, Gradient(geometry.own))
+    grown = float(geometry.mean_square(of_first(at_embedding(walked, way.end), like=walked.out)))
+    return {**gradients, "stream": geometry.mean_square(walked.last), "apjn": grown}, reason
 
 
 def _gradients(walked: Forward) -> dict[str, float]:
@@ -119,22 +121,22 @@ def _gradients(walked: Forward) -> dict[str, float]:
     if walked.source is not None:
         *_, more, further = _walked_back(walked.source, at_streams(walked.source, sent))
         descent, signs = descent + more, signs + further
-    gradients = {"last_gradient": down[0], "first_gradient": down[-1], "stream_gradient": start}
+    gradients = {"last_gradient": float(down[-1]), "first_gradient": float(down[0]), "stream_gradient": start}
     return gradients | {"descent_step": descent, "sign_step": signs}
 
 
-def _walked_back(walked: Forward, state: Gradient) -> tuple[list[float], float, Array, float, float]:
-    """Return gradients of W_down from the last block on, that at the start, what the source gets, and both steps."""
-    geometry, sent = walked.geometry, 0 * state.x
-    down: list[float] = []
+def _walked_back(walked: Forward, state: Gradient) -> tuple[Array, float, Array, float, float]:
+    """Return gradients of W_down by block, that at the start, what the source gets, and both steps."""
+    geometry, sent = walked.geometry, 0 * walked.out
+    way, down = WayBack(walked, state), np.zeros(walked.spec.stacks[walked.stack])
     descent = signs = 0.0
-    for step in reversed(walked.steps):
-        state, back = step_back(step, state)
-        for role, (inputs, outputs) in walked.spec.matrices(step.where.sublayer).items():
-            square = max(geometry.total(back.roles[role]), 0.0) if role in back.roles else 0.0
-            descent += square
-            signs += float(np.sqrt(2 / np.pi * inputs * outputs * square))
-        if "down" in back.roles:
-            down.append(float(np.sqrt(max(geometry.total(back.roles["down"]), 0.0))))
-        sent = sent if back.memory is None else sent + back.memory
-    return down, float(np.sqrt(geometry.trace(at_embedding(walked, state)))), sent, descent, signs
+    for _, back in way:
+        for role, (inputs, outputs) in walked.spec.matrices(back.step.where.sublayer).items():
+            squares = np.maximum(geometry.total(back.roles[role]), 0.0) if role in back.roles else np.zeros(1)
+            descent += float(squares.sum())
+            signs += float(np.sqrt(2 / np.pi * inputs * outputs * squares).sum())
+            if role == "down":
+                down[back.step.layers - 1] = np.sqrt(squares)
+        sent = sent if back.memory is None else sent + over_layers(back.memory, like=sent)
+    start = of_first(at_embedding(walked, way.end), like=walked.out)
+    return down, float(np.sqrt(geometry.trace(start))), sent, descent, signs

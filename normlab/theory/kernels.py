@@ -87,19 +87,31 @@ class Kernel:
             return _relu(covariance, positive)
         step = _angle(covariance, positive)
         step *= (len(_ANGLES) - 1) / np.pi
-        low, high = (math.log(end) / _STEP for end in (positive.min(), positive.max()))
+        if positive.size == 1:
+            low = high = math.log(positive.item()) / _STEP
+        else:
+            low, high = (math.log(end) / _STEP for end in (positive.min(), positive.max()))
+        if step.ndim == 2:
+            # Three averages of several layers, whose variances may be far apart.
+            place = np.log(positive) / _STEP
+            below = np.floor(place).astype(np.int64)
+            needed = np.unique([below, below + 1])
+            nodes = [self._node(index) for index in needed.tolist()]
+            return _bilinear(nodes, np.searchsorted(needed, below), place - below, step, positive)
         if high - low > _SAME:
-            place = np.broadcast_to(np.log(positive) / _STEP - np.floor(low), step.shape)
-            return _bilinear(self._nodes(low, high), place, step, positive)
+            place = np.log(positive) / _STEP - math.floor(low)
+            nodes = self._nodes(low, high)
+            row = np.minimum(place.astype(np.int64), len(nodes) - 2)
+            return _bilinear(nodes, row, place - row, step, positive)
         first, second = self._nodes(low, low)
-        return _linear(first, second, low - np.floor(low), step, positive)
+        return _linear(first, second, low - math.floor(low), step, positive)
 
     def at(self, variance: float) -> Shape:
         """Return the kernels at one variance, over all angles, the values divided by the variance."""
         return _shape(self.function, variance)
 
     def _nodes(self, low: float, high: float) -> list[Shape]:
-        return [self._node(index) for index in range(int(np.floor(low)), int(np.floor(high)) + 2)]
+        return [self._node(index) for index in range(math.floor(low), math.floor(high) + 2)]
 
     def _node(self, index: int) -> Shape:
         if index not in self._shapes:
@@ -171,9 +183,11 @@ def _linear(first: Shape, second: Shape, part: float, step: Array, variance: Arr
         table += second.both * part
         left, right = (table.take(at, axis=1, mode="clip") for at in (column, following))
     else:
-        low, high = (one.both.take([column, following], axis=1, mode="clip") for one in (first, second))
+        ends = np.array((column, following))
+        low, high = first.both.take(ends, axis=1, mode="clip"), second.both.take(ends, axis=1, mode="clip")
         low *= 1 - part
-        low += high * part
+        high *= part
+        low += high
         left, right = low[:, 0], low[:, 1]
     right -= left
     right *= across
@@ -184,11 +198,10 @@ def _linear(first: Shape, second: Shape, part: float, step: Array, variance: Arr
     return Moments(value, slope, mean**2 * variance)
 
 
-def _bilinear(nodes: list[Shape], place: Array, step: Array, variance: Array) -> Moments:
-    """Interpolate in the angle and in ln v."""
+def _bilinear(nodes: list[Shape], row: NDArray[np.int64], down: Array, step: Array, variance: Array) -> Moments:
+    """Interpolate in the angle and in ln v, between nodes ``row`` and ``row + 1``."""
     column = np.minimum(step.astype(np.int64), len(_ANGLES) - 2)
-    row = np.minimum(place.astype(np.int64), len(nodes) - 2)
-    across, down = step - column, place - row
+    across = step - column
 
     def read(table: Array) -> Array:
         top = table[row, column] * (1 - across) + table[row, column + 1] * across

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import numpy as np
+
 from normlab.theory.forward import Forward
 from normlab.theory.mixing import AttentionMap
 
@@ -28,8 +30,8 @@ def _largest(part: Forward) -> float:
     for step in part.steps:
         mixer = step.mixer
         if isinstance(mixer, AttentionMap) and mixer.queries is not None and mixer.keys is not None:
-            keys = float(part.geometry.apart(mixer.keys.value))
-            found.append(float(part.geometry.mean_square(mixer.queries.value)) * keys)
+            keys = part.geometry.apart(mixer.keys.value)
+            found.append(float(np.max(part.geometry.mean_square(mixer.queries.value) * keys)))
     return max(found)
 
 

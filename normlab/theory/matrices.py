@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from normlab.inits import Matrix
 from normlab.spec import ModelSpec
@@ -25,7 +26,7 @@ class Gains:
     squared: Mapping[str, float]
     inputs: Mapping[str, int]
 
-    def __getitem__(self, role: str) -> float:
+    def __getitem__(self, role: str) -> Any:
         return self.squared[role]
 
     def fan_in(self, role: str) -> int:

@@ -87,7 +87,8 @@ def mlp_map(norms: Norms, wiring: Wiring, gains: Gains, inputs: Array, geometry:
     if activation.gated:
         linear = scaled(gains["up"], inputs)
         hidden, up, gate, mean = linear * moments.value, moments.value, linear * moments.slope, 0.0 * mean
-    norm = identity(hidden)
     if wiring.mid_norm:
         norm = norms.around(norms.spec.hidden_width)(hidden, geometry, mean=mean, on="fresh")
+    else:
+        norm = identity(hidden)
     return MlpMap(gains, inputs, norm.value, norm, up, gate, norms.spec.bias)

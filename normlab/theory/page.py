@@ -1,6 +1,7 @@
 """One page that says what the theory of a model is, with its numbers put in."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +18,13 @@ from normlab.theory.limits import beyond
 from normlab.theory.mixing import AttentionMap
 from normlab.theory.reasons import NoTheory
 from normlab.theory.step import Step
+
+#: The mean square of what an update is added to.
+_SKIPS: Final = {
+    "stream": "q",
+    "normed": "q of N(x)",
+    "stream+block_input": "(q + q of x_block + 2 their mean product)",
+}
 
 
 def derivation(spec: ModelSpec, *, tokens: int = 64, laws: Exponents | None = None) -> str:
@@ -35,7 +43,10 @@ def derivation(spec: ModelSpec, *, tokens: int = 64, laws: Exponents | None = No
     lines += [*_recursion(walked), "", *_layers(walked), ""]
     found = laws if laws is not None else exponents(spec, tokens=tokens)
     reached = f"L = {found.depths[0]} to {found.depths[-1]}" if found.depths else "no depth"
-    lines += [f"As the depth L grows (from the recursion at {reached}, infinitely wide):", str(found)]
+    lines += [
+        f"As the depth L grows (from the recursion at {reached}, infinitely wide, of one sequence of {tokens} tokens):",
+        str(found),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -52,38 +63,71 @@ def _model(spec: ModelSpec) -> Iterator[str]:
 
 def _recursion(walked: Forward) -> Iterator[str]:
     yield "q: mean square of a token, p: mean product of two tokens of a sequence, ρ = p/q; z: what F reads"
-    for step in walked.steps[: len(walked.spec.sublayers(walked.stack))]:
-        yield from _sublayer(step, walked.spec)
+    count = len(walked.spec.sublayers(walked.stack))
+    last = {step.where.sublayer: step for step in walked.steps[-count:]}
+    for step in walked.steps[:count]:
+        mixer = step.mixer
+        yield from _attention(step, mixer, walked) if isinstance(mixer, AttentionMap) else _mlp(step, walked.spec)
+        both = (
+            " (u: attention's and this one's together)" if step.where.sublayer == "mlp" and walked.spec.parallel else ""
+        )
+        yield f"  sum: {_sum(step)}{both}"
+        other = last[step.where.sublayer]
+        if other.wiring != step.wiring:
+            yield f"  in block {other.where.layer}: {_sum(other)}"
     yield "Gradients: T (a token's), C (two tokens'); the same factors on the way back (docs/theory.md, B1 to B6)."
 
 
-def _sublayer(step: Step, spec: ModelSpec) -> Iterator[str]:
-    wiring, mixer = step.wiring, step.mixer
+def _attention(step: Step, mixer: AttentionMap, walked: Forward) -> Iterator[str]:
+    wiring, spec, gains = step.wiring, walked.spec, mixer.gains
+    assert isinstance(mixer.weights, AverageWeights)
+    z = "z" if mixer.memory is None else "m"
+    what = "attention" if mixer.memory is None else "cross-attention, m the encoder's output"
+    gain, z, of = (gains["o"], "v", ", v normed") if wiring.qkv_norm else (gains["v"] * gains["o"], z, "")
+    if wiring.mid_norm:
+        gain, of = gain / gains["o"], f"{of}, normed before W_o with gain {gains['o']:.4g}"
+    mixed = f"{gain:.4g} [p_{z} + (q_{z} − p_{z}) r"
+    yield f"{what}: u_q = {mixed}₁],  u_p = {mixed}₂]{of}{_logits(step, mixer, spec)}"
+    yield (
+        f"  r₁ = {mixer.weights.own:.4g}, r₂ = {mixer.weights.pair:.4g} in block 1: the weight that two positions' "
+        f"attention puts on one token"
+    )
+
+
+def _logits(step: Step, mixer: AttentionMap, spec: ModelSpec) -> str:
+    if mixer.queries is None or mixer.keys is None:
+        return ""
+    if step.wiring.qkv_norm or spec.qk_norm:
+        return f"; q and k normed: logits of variance {_at(mixer.queries.value) * _at(mixer.keys.value):.4g}"
+    squares = "q_z²" if mixer.memory is None else "q_z q_m"
+    return f", logits of variance {mixer.gains['q'] * mixer.gains['k']:.4g} {squares}"
+
+
+def _mlp(step: Step, spec: ModelSpec) -> Iterator[str]:
+    mixer, gated = step.mixer, ACTIVATIONS[spec.activation].gated
     gains = mixer.gains
-    if isinstance(mixer, AttentionMap):
-        gain = gains["v"] * gains["o"]
-        assert isinstance(mixer.weights, AverageWeights)
-        logits = f", logits of variance {gains['q'] * gains['k']:.4g} q_z²" if mixer.queries is not None else ""
-        what, z = ("attention", "z") if mixer.memory is None else ("cross-attention, m the encoder's output", "m")
-        logits = logits if mixer.memory is None else logits.replace("q_z²", "q_z q_m")
-        mixed = f"{gain:.4g} [p_{z} + (q_{z} − p_{z}) r"
-        yield f"{what}: u_q = {mixed}₁],  u_p = {mixed}₂]{logits}"
-        yield (
-            f"  r₁ = {mixer.weights.own:.4g}, r₂ = {mixer.weights.pair:.4g} in block 1: the weight that two positions' "
-            f"attention puts on one token"
-        )
-    else:
-        activation = ACTIVATIONS[spec.activation]
-        kernel = "g_up² z z′ E[φ(g) φ(g′)]" if activation.gated else "E[φ(h) φ(h′)]"
-        yield f"MLP: u = {gains['down']:.4g} {kernel}, pre-activations of variance {gains['up']:.4g} q_z"
-        value = _at(mixer.value) / _at(mixer.inputs)
-        slope = _at(mixer.backward(np.array([1.0, 0.0, 0.0]))[0])
-        yield f"  in block 1: gain v = {value:.4g} forward, χ = {slope:.4g} back, χ/v = {slope / value:.4g}"
-    a, b = wiring.skip_scale**2, wiring.branch_scale**2
-    norm = ", then divided by its q: q = 1" if wiring.norms_stream else ""
-    own = "u/u_q" if wiring.output_norm else "u"
-    skip = "" if wiring.skip == "none" else f"{a:.4g} q + "
-    yield f"  sum: q ← {skip}{b:.4g} {own}_q,  the same for p{norm}"
+    kernel = f"{gains['up']:.4g} · z z′ E[φ(g) φ(g′)]" if gated else "E[φ(h) φ(h′)]"
+    own = f"· N[{kernel}]" if step.wiring.mid_norm else f"· {kernel}"
+    name = "gate" if gated else "up"
+    yield f"MLP: u = {gains['down']:.4g} {own}, pre-activations of variance {gains[name]:.4g} q_z"
+    value = _at(mixer.value) / _at(mixer.inputs)
+    slope = _at(mixer.backward(np.array([1.0, 0.0, 0.0]))[0])
+    yield f"  in block 1: gain v = {value:.4g} forward, χ = {slope:.4g} back, χ/v = {slope / value:.4g}"
+
+
+def _sum(step: Step) -> str:
+    """The recursion of q, with the wiring's numbers."""
+    wiring, block = step.wiring, f"in block {step.where.layer}"
+    if step.waits:
+        return "waits for the MLP's, and is added with it"
+    update = f"{wiring.branch_scale**2:.4g} {'û' if wiring.output_norm else 'u'}_q"
+    if wiring.output_norm and wiring.branch_scale:
+        update += f", û the normed branch (û_q = {_at(step.update) / wiring.branch_scale**2:.4g} {block})"
+    skip = "" if wiring.skip == "none" else f"{wiring.skip_scale**2:.4g} {_SKIPS[wiring.skip]} + "
+    norm = f", then normed: q = {_at(step.stream):.4g} {block}" if wiring.norms_stream else ""
+    kappa = wiring.second_stream
+    second = "" if kappa is None else f"; y: q ← q + {kappa**2:.4g} u_q"
+    return f"q ← {skip}{update},  the same for p{norm}{second}"
 
 
 def _at(entries: np.ndarray) -> float:
@@ -112,6 +156,8 @@ def _layers(walked: Forward) -> Iterator[str]:
             f"{gradients[layer]:>16.4g}"
         )
         yield row.replace("nan", "  –")
+    yield "q, ρ: of the stream after the block; update/skip: rms of its last sub-layer's update over that of what it is"
+    yield f"added to; stream gradient: length of ∂loss/∂x there, of one sequence of {geometry.tokens} random tokens."
     if walked.broken:
         yield f"no theory beyond block {last}: {walked.broken}"
 

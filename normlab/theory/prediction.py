@@ -7,19 +7,23 @@ import pandas as pd
 
 from normlab.errors import SpecError
 from normlab.spec import ModelSpec
-from normlab.theory.backward import at_embedding, at_streams, step_back
+from normlab.theory import rows
+from normlab.theory.backward import at_embedding, at_streams
 from normlab.theory.batches import Batch, geometry_of
-from normlab.theory.elementwise import of_first
-from normlab.theory.finite_width import Scattering, at_head, gathered
+from normlab.theory.elementwise import of_first, over_layers
+from normlab.theory.finite_width import at_head, at_norm, gathered
 from normlab.theory.forward import Forward, forward
 from normlab.theory.geometry import Geometry, averages
 from normlab.theory.head import Head, head
 from normlab.theory.kernels import Array
 from normlab.theory.limits import beyond
-from normlab.theory.propagation import accompanied, growths, jacobian_rows
+from normlab.theory.passing import Passing
+from normlab.theory.propagation import jacobian_rows
 from normlab.theory.reasons import NoTheory
-from normlab.theory.rows import Row, Sent, forward_rows, gradient_rows, parameters, row, sent, table_of
+from normlab.theory.rows import Row, Sent, forward_rows, gradient_rows, parameters, sent, table_of
 from normlab.theory.scatter import Spread
+from normlab.theory.step import Step
+from normlab.theory.way_back import WayBack
 
 DETAILS: Final = ("tokens", "averages")
 
@@ -64,7 +68,7 @@ def predict(
 def predicted_rows(spec: ModelSpec, geometry: Geometry, jacobian: bool) -> list[Row]:
     """Return the rows for one choice of pairs of tokens; where there is no theory, one row that says why."""
     try:
-        return list(_rows(forward(spec, geometry), jacobian))
+        return list(_rows(forward(spec, geometry, together=geometry.rows is None), jacobian))
     except NoTheory as reason:
         return [{"status": f"no theory: {reason}"}]
 
@@ -98,13 +102,13 @@ def _gradient_rows(walked: Forward, loss: Head, jacobian: bool) -> Iterator[Row]
     memory: list[tuple[Array, Spread]] = []
     yield from _stack_rows(walked, loss, scattering, memory, jacobian)
     if walked.source is not None and memory:
-        gradient = sum((entries for entries, _ in memory), start=0 * loss.gradient)
+        gradient = sum((over_layers(part, like=loss.gradient) for part, _ in memory), start=0 * loss.gradient)
         scattering = gathered(memory, spec.width, walked.source.geometry)
         yield from _stack_rows(walked.source, Head(loss.loss, gradient, 0 * gradient), scattering, [], False)
 
 
 def _stack_rows(
-    walked: Forward, arrived: Head, scattering: Scattering, memory: list[tuple[Array, Spread]], jacobian: bool
+    walked: Forward, arrived: Head, scattering: Array, memory: list[tuple[Array, Spread]], jacobian: bool
 ) -> Iterator[Row]:
     """Walk back through one stack from the gradient at its output; ``memory`` takes what goes to its source's."""
     spec, geometry = walked.spec, walked.geometry
@@ -116,39 +120,28 @@ def _stack_rows(
         yield from parameters(at, {role: geometry.total(part) for role, part in roles.items()}, Spread())
     state = at_streams(walked, arrived.gradient, arrived.lost)
     if spec.has_final_norm and walked.steps:
-        scattering = scattering.normed(walked.log, state.x, geometry)
+        scattering = at_norm(walked.log, state.x, geometry) @ scattering
+    way, passing = WayBack(walked, state, jacobian=jacobian), Passing(walked)
     found: list[Sent] = []
-    growth: list[Array] = []
-    if jacobian:
-        state = accompanied(state, geometry)
-    streams = [walked.of_embed, *(step.of_stream for step in walked.steps[:-1])]
-    for step, before in zip(reversed(walked.steps), reversed(streams), strict=True):
-        stream, after = of_first(state.x, like=walked.out), scattering.spread
-        state, back = step_back(step, state)
-        if step.wiring.norms_stream and not step.waits:
-            scattering = scattering.normed(step.log, back.total, geometry)
-        inside = scattering.spread
-        scattering = scattering.before(back, float(before.variance), stream, spec.width, geometry)
+    remembered: list[tuple[Array, Step]] = []
+    for stream, back in way:
+        passing.see(back, stream)
+        found.append(sent(back, stream, geometry))
         if back.memory is not None:
-            memory.append((back.memory, inside))
-        found.append(sent(back, stream, after, inside, geometry))
-        if jacobian and step.starts_block:
-            state, grown = growths(state, geometry)
-            growth.append(grown)
-    yield from gradient_rows(found, geometry)
-    yield from jacobian_rows(walked, growth)
-    yield from _embedding_rows(
-        walked, of_first(at_embedding(walked, state), like=walked.out), arrived, scattering.spread
-    )
+            remembered.append((back.memory, back.step))
+    behind, inside, start = passing.followed(scattering)
+    memory += [(part, inside.at(step.places)) for part, step in remembered]
+    yield from gradient_rows(found, behind, inside, geometry)
+    yield from jacobian_rows(walked, way.growth)
+    gradient = of_first(at_embedding(walked, way.end), like=walked.out)
+    yield from _embedding_rows(walked, gradient, arrived, start)
 
 
 def _embedding_rows(walked: Forward, gradient: Array, arrived: Head, spread: Spread) -> Iterator[Row]:
     """The stream's first value, and the parameters of the embedding, which may be the head's too (E3, H9)."""
     spec, geometry = walked.spec, walked.geometry
     at: Row = {"stack": walked.stack, "layer": 0, "sublayer": "embed"}
-    trace = geometry.trace(gradient)
-    yield row(at, "stream_grad", "l2", spread.geometric(trace), spread=spread)
-    yield row(at, "stream_grad", "grad_coherence", geometry.coherence(gradient))
+    yield from rows.gradient(at, "stream_grad", gradient, geometry, spread)
     roles = {role: geometry.total(part) for role, part in walked.embed.roles(gradient).items()}
     before = walked.embed.back(gradient)
     table = spec.embedding_scale(walked.stack).multiplier ** 2 * geometry.total(geometry.equal_inputs * before)

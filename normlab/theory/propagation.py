@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from normlab.theory.backward import Gradient, at_embedding, step_back
+from normlab.theory.backward import Gradient
 from normlab.theory.copies import replace
 from normlab.theory.forward import Forward
 from normlab.theory.geometry import Geometry
@@ -26,12 +26,12 @@ def accompanied(state: Gradient, geometry: Geometry) -> Gradient:
 def growths(state: Gradient, geometry: Geometry) -> tuple[Gradient, Array]:
     """At the start of a block, read what became of both; the second begins anew behind the block before."""
     found = geometry.mean_square(state.x)[1:]
-    x, fresh = state.x.copy(), state.fresh
+    x, old = state.x.copy(), state.old
     x[2] = geometry.own
-    if not isinstance(fresh, float) or fresh != 1:
-        fresh = np.array(np.broadcast_to(fresh, x.shape))
-        fresh[2] = 1.0
-    return replace(state, x=x, fresh=fresh), found
+    if isinstance(old, np.ndarray):
+        old = old.copy()
+        old[2] = 0.0
+    return replace(state, x=x, old=old), found
 
 
 def jacobian_rows(forward: Forward, found: Sequence[Array]) -> Iterator[Row]:
@@ -48,12 +48,3 @@ def jacobian_rows(forward: Forward, found: Sequence[Array]) -> Iterator[Row]:
     at: Row = {"stack": forward.stack, "layer": layers}
     yield row(at | {"to_layer": forward.spec.stacks[forward.stack]}, "", "apjn", to_last)
     yield row(at | {"to_layer": layers + 1}, "", "lyapunov", np.log(single) / 2) | {"status": "ok"}
-
-
-def end_to_end(forward: Forward) -> Iterator[tuple[int, float]]:
-    """Yield ℓ and APJN(ℓ → L) = E‖∂x_L/∂x_ℓ‖²/(n d), from the last layer but one to the first (J1)."""
-    state = Gradient(forward.geometry.own + 0 * forward.out)
-    for step in reversed(forward.steps):
-        state, _ = step_back(step, state, parameters=False)
-        if step.starts_block:
-            yield step.where.layer - 1, float(forward.geometry.mean_square(at_embedding(forward, state)))

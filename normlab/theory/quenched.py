@@ -10,12 +10,13 @@ since 1/Z^k = ∫ z^(k−1) exp(−z Z) dz / Γ(k).
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
+from normlab.theory.geometry import Numbers
 from normlab.theory.kernels import Array
 
 #: Largest variance of logits of the tables: beyond it a softmax is a maximum.
@@ -75,40 +76,64 @@ def _moments(root: float, tokens: int) -> tuple[Array, Array]:
     return second, second - 2 * third + fourth
 
 
-def read(several: Sequence[Array], seen: Array, variance: Array) -> list[Array]:
-    """Interpolate tables at m = ``seen`` ≥ 1, which need not be whole, and the given variances, in their roots."""
-    columns = several[0].shape[1]
-    if columns == 1:
-        return [np.full_like(variance, table[0, 0]) for table in several]
-    down = np.clip(variance, 0.0, LARGEST)
+class Places(NamedTuple):
+    """Where numbers of positions and variances are in :class:`Tables`.
+
+    Attributes:
+        corner: number of the entry that is next on the low side of both.
+        across: how far it is to the next column, as a share.
+        down: the same to the next row.
+        columns: of the tables.
+    """
+
+    corner: NDArray[np.int64]
+    across: Array
+    down: Array
+    columns: int
+
+    def first(self, count: int) -> "Places":
+        """Return the places of the first ``count`` entries."""
+        return Places(self.corner[:count], self.across[:count], self.down[:count], self.columns)
+
+
+def places(seen: Array, variance: Array, columns: int) -> Places:
+    """Return the places of m = ``seen`` ≥ 1, which need not be whole, and of variances, by their roots."""
+    down = np.minimum(np.maximum(variance, 0.0), LARGEST)
     np.sqrt(down, out=down)
     down *= 1 / _ROOTS[1]
-    row = np.minimum(down.astype(np.int64), len(_ROOTS) - 2)
-    column = np.minimum(seen.astype(np.int64), columns - 1)
-    down -= row
-    across = seen - column
-    first = row * columns
-    first += column
-    first -= 1
-    return [_between(table.ravel(), first, columns, across, down) for table in several]
+    corner = down.astype(np.int64)
+    np.minimum(corner, len(_ROOTS) - 2, out=corner)
+    down -= corner
+    column = seen.astype(np.int64)
+    np.minimum(column, max(columns - 1, 1), out=column)
+    corner *= columns
+    corner += column
+    corner -= 1
+    return Places(corner, seen - column, down, columns)
 
 
-def _between(table: Array, first: NDArray[np.int64], columns: int, across: Array, down: Array) -> Array:
+def read(table: Array, at: Places) -> Array:
+    """Interpolate a table."""
+    if at.columns == 1:
+        return np.full_like(at.down, table[0, 0])
     # Places are within the table: "clip" spares a check.
-    corners = [table.take(first + shift, mode="clip") for shift in (0, 1, columns, columns + 1)]
-    for left, right in (corners[:2], corners[2:]):
-        right -= left
-        right *= across
-        left += right
-    top, bottom = corners[0], corners[2]
+    top, right, bottom, last = (
+        table.ravel().take(at.corner + shift, mode="clip") for shift in (0, 1, at.columns, at.columns + 1)
+    )
+    for left, next_ in ((top, right), (bottom, last)):
+        next_ -= left
+        next_ *= at.across
+        left += next_
     bottom -= top
-    bottom *= down
+    bottom *= at.down
     top += bottom
     return top
 
 
-def at(table: Array | Sequence[float], variance: float) -> Any:
-    """Interpolate a table at one variance: for every m, or the one that it is for."""
+def at(table: Array | Sequence[float], variance: Numbers) -> Numbers:
+    """Interpolate a table at one variance, for every m or the one that it is for; at several, one for one m."""
+    if isinstance(variance, np.ndarray):
+        return np.interp(np.sqrt(np.clip(variance, 0.0, LARGEST)), _ROOTS, table)
     place = min(max(variance, 0.0), LARGEST) ** 0.5 / float(_ROOTS[1])
     row = min(int(place), len(_ROOTS) - 2)
     return table[row] * (1 - (place - row)) + table[row + 1] * (place - row)

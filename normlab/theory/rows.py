@@ -1,15 +1,16 @@
 """From covariances to rows of the table: a curve at a time, with one entry for each layer that has it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from normlab.table import COLUMNS, kinds, normalise, ordered
+from normlab.schema import ColumnKind
+from normlab.table import COLUMNS, key, kinds, ordered
 from normlab.theory.backward import StepBack
 from normlab.theory.forward import Forward
 from normlab.theory.geometry import Geometry, Numbers
@@ -22,6 +23,8 @@ Row: TypeAlias = dict[str, Any]
 
 #: Share of a token's square below which what tokens do not share drowns in a float32 softmax's rounding.
 _RESOLUTION = 5e-5
+#: Share of a sum's terms that rounding leaves of it.
+_ROUNDING = 1e-12
 _UNRESOLVED = "no theory: tokens are so alike that rounding decides in float32"
 
 
@@ -30,10 +33,15 @@ def table_of(rows: Sequence[Row], cell: Mapping[str, object]) -> pd.DataFrame:
     sizes = [max((value.size for value in row.values() if isinstance(value, np.ndarray)), default=1) for row in rows]
     defaults: Row = {"source": "theory", "status": "ok", "step": 0}
     given = {name: [row.get(name, defaults.get(name)) for row in rows] for name in COLUMNS}
-    given |= {name: [value] * len(rows) for name, value in cell.items()}
-    column = {"text": _text, "integer": _integers, "float": _floats}
-    data = {name: column[kind](given[name], sizes) for name, kind in kinds(given).items()}
-    return ordered(normalise(pd.DataFrame(data)))
+    names = kinds([*COLUMNS, *(name for name in key([*COLUMNS, *cell]) if name not in COLUMNS)])
+    # What is the same in every row has no part in their order.
+    differ = [name for name, values in given.items() if name == "value" or any(one is not values[0] for one in values)]
+    frame = ordered(pd.DataFrame({name: _COLUMN[names[name]](given[name], sizes) for name in differ}))
+    same = {name: values[:1] for name, values in given.items()} | {name: [value] for name, value in cell.items()}
+    columns = {
+        name: frame[name] if name in differ else _COLUMN[kind](same[name], [len(frame)]) for name, kind in names.items()
+    }
+    return pd.DataFrame(columns)
 
 
 def _text(values: Sequence[Any], sizes: Sequence[int]) -> pd.Categorical:
@@ -57,6 +65,13 @@ def _integers(values: Sequence[Any], sizes: Sequence[int]) -> pd.arrays.IntegerA
     numbers = _floats(values, sizes)
     missing = np.isnan(numbers)
     return pd.arrays.IntegerArray(np.where(missing, 1, numbers).astype(np.int64), missing)
+
+
+_COLUMN: Final[Mapping[ColumnKind, Callable[[Sequence[Any], Sequence[int]], Any]]] = {
+    "text": _text,
+    "integer": _integers,
+    "float": _floats,
+}
 
 
 def row(at: Row, site: str, quantity: str, value: Numbers, *, role: str = "", spread: Spread | None = None) -> Row:
@@ -116,44 +131,53 @@ def parameters(at: Row, squares: Mapping[str, Numbers], spread: Spread) -> Itera
 
 @dataclass(frozen=True, eq=False)
 class Sent:
-    """What the table needs of a sub-layer's backward pass.
+    """What the table needs of a step's backward pass.
 
     Attributes:
-        step: the sub-layer.
+        step: the sub-layer, or several alike.
         means: averages of the gradients' covariances around it by name; ``stream`` is that after it.
         roles: averages of each role's entries.
-        after: spread of the gradient after it.
-        inside: of the one at its sum.
     """
 
     step: Step
     means: dict[str, Array]
     roles: dict[str, Array]
-    after: Spread
-    inside: Spread
 
 
-def sent(back: StepBack, stream: Array, after: Spread, inside: Spread, geometry: Geometry) -> Sent:
-    """Return what the table needs of a sub-layer's backward pass."""
+def sent(back: StepBack, stream: Array, geometry: Geometry) -> Sent:
+    """Return what the table needs of a step's backward pass."""
     found = {"stream": stream, "update": back.update, "inputs": back.inputs, "branch": back.branch}
     if back.step.wiring.norms_stream:
         found["total"] = back.total
-    return Sent(back.step, geometry.all_means(found), geometry.all_means(back.roles), after, inside)
+    return Sent(back.step, geometry.all_means(found), geometry.all_means(back.roles))
 
 
 def _alike(found: Iterable[Any]) -> Iterator[tuple[Row, list[Any], dict[str, Array]]]:
     """Group what has the same tensors: its rows' common columns, itself, and its averages stacked."""
     groups: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     for one in found:
-        step = one if isinstance(one, Step) else one.step
+        step = _step(one)
         kind = (step.where.stack, step.where.sublayer, step.waits, step.wiring.norms_stream)
         groups[*kind, tuple(one.means), tuple(getattr(one, "roles", ()))].append(one)
     for (stack, sublayer, waits, normed, *_), group in groups.items():
-        steps = [one if isinstance(one, Step) else one.step for one in group]
-        at = {"stack": stack, "sublayer": sublayer, "layer": np.array([step.where.layer for step in steps])}
+        steps = [_step(one) for one in group]
+        at = {"stack": stack, "sublayer": sublayer, "layer": np.concatenate([step.layers for step in steps])}
         left_out = [name for name, no in (("stream", waits), ("skip", waits), ("total", waits or not normed)) if no]
         names = [name for name in group[0].means if name not in left_out]
-        yield at, group, {name: np.array([one.means[name] for one in group]) for name in names}
+        yield at, group, {name: _above([(one.means[name], _step(one)) for one in group]) for name in names}
+
+
+def _step(one: Any) -> Step:
+    step: Step = one if isinstance(one, Step) else one.step
+    return step
+
+
+def _above(means: Iterable[tuple[Array, Step]]) -> Array:
+    """Return averages of several steps, each of one layer or of more, one above the other."""
+    counted = ((one, len(step.places)) for one, step in means)
+    return np.concatenate(
+        [one.reshape(1, 3) if count == 1 else np.broadcast_to(one, (count, 3)) for one, count in counted]
+    )
 
 
 def forward_rows(forward: Forward) -> Iterator[Row]:
@@ -170,11 +194,11 @@ def forward_rows(forward: Forward) -> Iterator[Row]:
 
 def _levels(at: Row, group: Sequence[Step], means: dict[str, Array], geometry: Geometry) -> Iterator[Row]:
     if "stream" in means:
-        yield from activation(at, "stream", means["stream"], geometry, joined(one.of_stream for one in group))
+        yield from activation(at, "stream", means["stream"], geometry, joined(_spreads(group, "of_stream")))
     else:
         yield at | {"site": "stream", "quantity": "mean_square", "value": float("nan"), "status": "parallel"}
     if "total" in means:
-        yield from activation(at, "sum", means["total"], geometry, joined(one.of_total for one in group))
+        yield from activation(at, "sum", means["total"], geometry, joined(_spreads(group, "of_total")))
     for name, site in (("second", "stream2"), ("skip", "skip"), ("update", "update"), ("inputs", "input")):
         if name in means:
             yield from activation(at, site, means[name], geometry)
@@ -185,28 +209,39 @@ def _levels(at: Row, group: Sequence[Step], means: dict[str, Array], geometry: G
     yield row(at, "branch", "branch_gain", square["branch"] / square["inputs"])
 
 
-def gradient_rows(found: Sequence[Sent], geometry: Geometry) -> Iterator[Row]:
-    """Yield the curves of the gradients around sub-layers, and of their parameters."""
+def _spreads(group: Iterable[Step], name: str) -> Iterator[tuple[Spread, int]]:
+    return ((getattr(one, name), len(one.places)) for one in group)
+
+
+def gradient_rows(found: Sequence[Sent], behind: Spread, inside: Spread, geometry: Geometry) -> Iterator[Row]:
+    """Yield the curves of the gradients around sub-layers, and of their parameters.
+
+    Args:
+        found: the sub-layers.
+        behind: spread of the gradient after each.
+        inside: of the one at its sum.
+        geometry: the pairs of tokens.
+    """
     for at, group, means in _alike(found):
-        inside = joined(one.inside for one in group)
+        places = np.concatenate([one.step.places for one in group])
         if "stream" in means:
-            yield from gradient(at, "stream_grad", means["stream"], geometry, joined(one.after for one in group))
+            yield from gradient(at, "stream_grad", means["stream"], geometry, behind.at(places))
         else:
             yield at | {"site": "stream_grad", "quantity": "l2", "value": float("nan"), "status": "parallel"}
         sites = {"update": "update_grad", "total": "sum_grad", "inputs": "input_grad", "branch": "branch_grad"}
         for name, site in sites.items():
             if name in means:
-                yield from gradient(at, site, means[name], geometry, inside)
-        yield from _roles(at, group, inside, geometry)
+                yield from gradient(at, site, means[name], geometry, inside.at(places))
+        yield from _roles(at, group, inside.at(places), geometry)
 
 
 def _roles(at: Row, group: Sequence[Sent], spread: Spread, geometry: Geometry) -> Iterator[Row]:
     """Yield parameters' gradients; of queries and keys only where rounding has left what tokens do not share."""
-    seen = geometry.means(np.array([geometry.means(one.step.seen) for one in group]))
+    seen = _above([(geometry.means(one.step.seen), one.step) for one in group])
     lost = geometry.apart(seen) < _RESOLUTION * geometry.mean_square(seen)
     known: dict[str, Numbers] = {}
     for role in group[0].roles:
-        known[role] = np.maximum(geometry.total(np.array([one.roles[role] for one in group])), 0.0)
+        known[role] = _square(_above([(one.roles[role], one.step) for one in group]), geometry)
         gone = lost & (known[role] > 0) & (role in ("q", "k"))
         if gone.any():
             there, _ = _where(at, gone)
@@ -217,3 +252,9 @@ def _roles(at: Row, group: Sequence[Sent], spread: Spread, geometry: Geometry) -
             yield row(there, "", "grad_norm", one.geometric(square), role=role, spread=one)
         known[role] = np.where(gone, 0.0, known[role])
     yield row(at, "", "grad_norm", spread.geometric(sum(known.values())), role="all", spread=spread)
+
+
+def _square(entries: Array, geometry: Geometry) -> Numbers:
+    """Return the sum over all pairs of tokens; what rounding leaves of a sum that cancels is 0."""
+    total, size = geometry.total(entries), geometry.total(np.abs(entries))
+    return np.where(total > _ROUNDING * size, total, 0.0)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from normlab.placements import Wiring
 from normlab.theory.copies import replace
-from normlab.theory.elementwise import Elementwise, scaled
+from normlab.theory.elementwise import Elementwise, is_one, scaled
 from normlab.theory.kernels import Array
-from normlab.theory.scatter import Log
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +23,16 @@ class Link:
         """Their sum, which is what ⟨a + b, a + b⟩ has besides the two streams' own covariances."""
         return self.first + self.second
 
-    def through(self, map_: Elementwise, factor: float = 1.0, mean: Array | float = 0.0) -> "Link":
+    def through(self, map_: Elementwise, factor: float | Array = 1.0, mean: Array | float = 0.0) -> "Link":
         """Return the covariance of factor · M(a) and b; ``mean`` is that of a's features times that of b's (F6)."""
-        if isinstance(map_.first, float) and factor == 1 and isinstance(mean, float) and not mean:
-            return self
+        if isinstance(map_.first, float) and isinstance(mean, float) and not mean:
+            return self.times(factor)
         first, second = self.first - mean, self.second - mean
         return Link(first * map_.first * factor, second * map_.second * factor)
+
+    def times(self, factor: float | Array) -> "Link":
+        """Return the covariance of factor · a and b."""
+        return self if is_one(factor) else Link(factor * self.first, factor * self.second)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +47,14 @@ class Held:
 
     first: Array | float = 1.0
     second: Array | float = 1.0
-    tilt: float = 1.0
+    tilt: Array | float = 1.0
 
     def __add__(self, other: "Held") -> "Held":
         return Held(self.first + other.first, self.second + other.second, self.tilt + other.tilt)
 
-    def times(self, factor: float) -> "Held":
+    def times(self, factor: float | Array) -> "Held":
         """Return what factor · x holds."""
-        return Held(factor * self.first, factor * self.second, factor * self.tilt)
+        return self if is_one(factor) else Held(factor * self.first, factor * self.second, factor * self.tilt)
 
     def normed(self, map_: Elementwise) -> "Held":
         """Return what a norm of x holds."""
@@ -76,8 +79,6 @@ class State:
         to_second: of both streams.
         second_held: what the second stream holds.
         waiting: an update that waits for the next sub-layer's sum.
-        rough: relative variance of ⟨x_i, x_j⟩ of different tokens (S6).
-        log: covariance of the logarithms of the stream's mean squares (S2).
     """
 
     x: Array
@@ -90,8 +91,6 @@ class State:
     to_second: Link | None = None
     second_held: Held = _NOTHING
     waiting: Array | None = None
-    rough: float = 0.0
-    log: Log = 0.0
 
     @property
     def entered(self) -> "State":
@@ -99,9 +98,9 @@ class State:
         return replace(self, block_input=self.x, to_block_input=Link(self.x, self.x), block_held=self.held)
 
 
-def begin(x: Array, level: Array | float, held: Held, kappa: float | None, rough: float, log: Log) -> State:
+def begin(x: Array, level: Array | float, held: Held, kappa: float | None) -> State:
     """Return the state before the first block; with ``kappa`` a second stream starts at κ x."""
-    state = State(x, x, Link(x, x), level, held, held, rough=rough, log=log)
+    state = State(x, x, Link(x, x), level, held, held)
     if kappa is None:
         return state
     return replace(state, second=kappa**2 * x, to_second=Link(kappa * x, kappa * x), second_held=held.times(kappa))
@@ -132,8 +131,7 @@ def joined(state: State, wiring: Wiring, inner: Elementwise, outer: Elementwise,
     if wiring.skip == "stream+block_input":
         link = Link(link.first + state.block_input, link.second + state.block_input)
     around = held.tilt * state.block_held.tilt * level if normed else 0.0
-    link = link if a == 1 else Link(a * link.first, a * link.second)
-    link = link.through(outer, mean=around)
+    link = link.times(a).through(outer, mean=around)
     after = replace(
         state, x=outer.value, to_block_input=link, held=held.normed(outer) if normed else held, waiting=None
     )

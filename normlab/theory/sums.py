@@ -1,5 +1,6 @@
 """Sums and averages over the positions that a pair of positions sees, as matrices over pairs (A1, A4 to A6)."""
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -40,11 +41,6 @@ def averaged(entries: Array, axis: int, causal: bool) -> Array:
     return averages
 
 
-def averaged_twice(entries: Array, causal: bool) -> Array:
-    """Average over the positions that both see."""
-    return averaged(averaged(entries, -1, causal), -2, causal)
-
-
 def sent_back(entries: Array, axis: int, causal: bool) -> Array:
     """Return the transpose of :func:`averaged`."""
     if not causal:
@@ -76,29 +72,51 @@ def exponential(reach: float) -> tuple[float, ...]:
 def series(factor: Array, right: Array, step: Array, terms: tuple[float, ...], causal: bool) -> Array:
     """Return Σ_k c_k factor^k · S(right · step^k), S the sum over the first positions of both tokens.
 
-    All powers of a few pairs of sequences are summed at once; ``right`` may have axes before those of the pairs.
+    ``right`` may have axes before those of the pairs.
     """
     result = np.empty(np.broadcast_shapes(right.shape, factor.shape))
-    count = len(step)
-    right = np.broadcast_to(right, (*result.shape[:-3], count, *step.shape[-2:]))
-    each = max(_AT_ONCE * count // (result.size * len(terms)), 1)
-    for begin in range(0, count, each):
-        some = slice(begin, begin + each)
-        _summed(factor[some], right[..., some, :, :], step[some], terms, causal, result[..., some, :, :])
+    right = np.broadcast_to(right, (*result.shape[:-3], *step.shape))
+    for some in _chunks(result, len(terms)):
+        sums = _of_powers(right[..., some, :, :], step[some], len(terms), causal)
+        _polynomial(factor[some], sums, terms, result[..., some, :, :])
     return result
 
 
-def _summed(factor: Array, right: Array, step: Array, terms: tuple[float, ...], causal: bool, result: Array) -> None:
-    powers = np.empty((len(terms), *right.shape))
+def two_series(factor: Array, right: Array, step: Array, terms: tuple[float, ...], causal: bool) -> tuple[Array, Array]:
+    """Return :func:`series` of ``right`` and of ``right · step``, which have all powers but one in common."""
+    results = np.empty((2, *np.broadcast_shapes(right.shape, factor.shape)))
+    for some in _chunks(results[0], len(terms) + 1):
+        sums = _of_powers(right[some], step[some], len(terms) + 1, causal)
+        for shift, result in enumerate(results):
+            _polynomial(factor[some], sums[shift:], terms, result[some])
+    return results[0], results[1]
+
+
+def _chunks(result: Array, powers: int) -> Iterator[slice]:
+    """Yield pairs of sequences of which all powers are summed at once."""
+    count = result.shape[-3]
+    each = max(_AT_ONCE * count // (result.size * powers), 1)
+    return (slice(begin, begin + each) for begin in range(0, count, each))
+
+
+def _of_powers(right: Array, step: Array, count: int, causal: bool) -> Array:
+    """Return S(right · step^k) for k = 0 .. count − 1."""
+    powers = np.empty((count, *right.shape))
     powers[0] = right
-    for k in range(1, len(terms)):
+    for k in range(1, count):
         np.multiply(powers[k - 1], step, out=powers[k])
-    powers *= np.array(terms).reshape(-1, *[1] * right.ndim)
-    sums = prefix(powers, causal)
-    result[...] = sums[-1]
-    for k in range(len(terms) - 2, -1, -1):
+    if not causal:
+        return np.asarray(powers.sum(axis=(-2, -1), keepdims=True))
+    torch.from_numpy(powers).cumsum_(-1).cumsum_(-2)
+    return powers
+
+
+def _polynomial(factor: Array, sums: Array, terms: tuple[float, ...], result: Array) -> None:
+    """Write Σ_k c_k factor^k · sums_k to ``result``."""
+    np.multiply(sums[len(terms) - 1], terms[-1], out=result)
+    for term, one in zip(terms[-2::-1], sums[len(terms) - 2 :: -1], strict=False):
         result *= factor
-        result += sums[k]
+        result += term * one
 
 
 def prefix(entries: Array, causal: bool) -> Array:
@@ -106,7 +124,7 @@ def prefix(entries: Array, causal: bool) -> Array:
     if not causal:
         return np.asarray(entries.sum(axis=(-2, -1), keepdims=True))
     # PyTorch's is three times as fast as NumPy's.
-    summed: Array = torch.from_numpy(entries).cumsum(-1).cumsum(-2).numpy()
+    summed: Array = torch.from_numpy(entries).cumsum(-1).cumsum_(-2).numpy()
     return summed
 
 

@@ -133,6 +133,29 @@ def test_a_condition_on_what_the_model_has_not_loses_nothing(spec: Path, tmp_pat
     assert written == {name: value for name, value in found.items() if name != "files"}
 
 
+def test_what_was_asserted_and_with_what_it_was_computed_is_in_the_json_and_on_the_page(
+    spec: Path, tmp_path: Path
+) -> None:
+    line = ("inspect", spec, "--tokens", 16, "--seed", 3, "--json", "--out", tmp_path)
+    result = normlab(*line, "--assert", "loss < 0", "--assert", "stream.rms@last < 100")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 1 and [one["holds"] for one in found["assertions"]] == [False, True]
+    assert found["seed"] == 3 and {"normlab", "torch", "python"} <= set(found["versions"])
+    page = Path(found["files"]["report"]).read_text()
+    assert (
+        "<dt>Fails</dt><dd>loss &lt; 0: fails" in page and "<dt>Holds</dt><dd>stream.rms@last &lt; 100: holds" in page
+    )
+
+
+@pytest.mark.parametrize("command", [("inspect", "nowhere"), ("compare", "nowhere", "nowhere")])
+def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    result = normlab(*command, "--out", tmp_path / "file" / "out")
+    assert result.exit_code == 1 and "choose another place with --out" in result.stderr
+
+
 def test_two_stacks_are_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "spec.json"
     path.write_text(nl.ModelSpec(kind="encoder-decoder", depth=2, encoder_depth=1, width=16, heads=2).to_json())

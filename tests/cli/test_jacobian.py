@@ -68,7 +68,7 @@ def test_norms_over_a_batch_take_its_statistics() -> None:
 @pytest.mark.parametrize(
     ("line", "code", "sentence"),
     [
-        ("--part middle", 1, "'middle' names no part: give all, block 3"),
+        ("--part middle", 2, "'middle' names no part: give all, block 3"),
         ("--dropout 0.1", 2, "leave --dropout out"),
         ("--placement prre", 2, "did you mean 'pre'"),
         ("--quantity rms", 2, "is not one of 'apjn'"),
@@ -82,7 +82,7 @@ def test_norms_over_a_batch_take_its_statistics() -> None:
         ("--quantity singular_value --probes 3", 2, "--probes is of apjn and lyapunov: leave it out"),
         ("--quantity singular_value --law sphere", 2, "--law is of apjn and lyapunov: leave it out"),
         ("--directions 1000", 1, "directions is 1000: the stream has 32 entries, so give 0 to 32"),
-        ("--stack encoder", 1, "the model has no stack 'encoder': its stacks are decoder"),
+        ("--stack encoder", 2, "the model has no stack 'encoder': its stacks are decoder"),
         ("--tokens 900 --batch 90", 1, "the stream has 648000 entries, tokens times features"),
     ],
 )
@@ -90,6 +90,43 @@ def test_what_cannot_be_measured_is_one_sentence(line: str, code: int, sentence:
     result = jacobian(f"--depth 1 --width 8 --heads 2 --tokens 4 {line}")
     assert result.exit_code == code and sentence in result.stderr and "Traceback" not in result.stderr
     assert result.stderr.strip().count("\n") <= 4
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        ("block 9", "block 9 was asked for: the blocks are 1 to 2"),
+        ("blocks 1-3", "blocks 1 to 3 were asked for: the blocks are 1 to 2"),
+        ("block 9 attn", "block 9 was asked for: the blocks are 1 to 2"),
+        ("block 9 mlp branch", "block 9 was asked for: the blocks are 1 to 2"),
+        ("block 9 attn norm", "block 9 was asked for: the blocks are 1 to 2"),
+        ("block 2 cross", "block 2 has no sub-layer 'cross' with a stream after it: it has attn, mlp"),
+        ("block 2 attn outer norm", "block 2, attn has no outer norm: its norms are inner"),
+        ("block 2 token 7", "there is no token 7 of sequence 0 in a tensor of shape (1, 4, 8)"),
+        ("module foo", "the model has no module 'foo': its modules are stacks, stacks.decoder,"),
+    ],
+)
+def test_a_part_that_is_not_there_is_a_usage_error(part: str, sentence: str) -> None:
+    result = jacobian("--depth 2 --width 8 --heads 2 --tokens 4", "--part", part)
+    assert result.exit_code == 2 and sentence in result.stderr and not result.stdout
+
+
+def test_as_many_singular_values_are_shown_as_were_asked_for() -> None:
+    result = jacobian(f"{SMALL} --depth 1 --k 7 --json", "--part", "block 1")
+    (found,) = json.loads(result.stdout)["parts"]
+    shown = ", ".join(f"{value:.4g}" for value in found["singular_values"])
+    assert len(found["singular_values"]) == 7 and shown in " ".join(result.stderr.split())
+    assert found["dtype"] == "float64" and found["agreement"] < 1e-13
+
+
+def test_columns_are_explained_once() -> None:
+    said = jacobian(f"{SMALL} --placements pre,post --depth 1").stdout
+    for words in ("λ: ½ ln", "mean log:", "σ₁: the largest", "APJN: ‖∂x_L/∂x_ℓ‖²_F", "estimate from 4 random vectors"):
+        assert said.count(words) == 1
+    few = jacobian("--width 8 --heads 2 --tokens 4 --depth 1 --seeds 2 --quantity singular_value").stdout
+    assert "APJN" not in few and "over 2 seeds" in few
+    part = jacobian(f"{SMALL} --depth 1 --full", "--part", "block 1", "--part", "all").stdout
+    assert part.count("condition: σ₁ over") == part.count("residual: the largest") == 1
 
 
 def test_one_tokens_own_block_is_a_part() -> None:

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+import jaxtyping
 import pytest
 
 from normlab.inspection import Finding, Inspection, inspect
@@ -57,3 +58,9 @@ def finding(seen: Callable[..., Inspection]) -> Callable[[str, str], Finding]:
         return one
 
     return found
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arguments reach the library as they are given, as outside of the tests."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

@@ -1,13 +1,15 @@
 """Conditions: the grammar, what they select, and one sentence for each way in which they can be wrong."""
 
 import math
+from collections.abc import Callable
 
 import pandas as pd
 import pytest
+import torch
 
 import normlab as nl
 from normlab.errors import DataError
-from normlab.inspection import check, check_recorded, outcome, parse
+from normlab.inspection import Inspection, check, check_recorded, outcome, parse
 from normlab.table import from_rows
 
 
@@ -43,6 +45,67 @@ def table() -> pd.DataFrame:
 def test_a_condition_speaks_of_the_rows_it_names(table: pd.DataFrame, text: str, holds: bool) -> None:
     found = check(parse(text), table)
     assert found.holds is holds and found.says.startswith(f"{text}: {'holds' if holds else 'fails'}")
+
+
+def test_of_several_rows_that_fail_the_farthest_is_named(table: pd.DataFrame) -> None:
+    assert check(parse("stream.median_rms < 3"), table).says.endswith(
+        "fails in the MLP of block 3 (6.00), and in 1 more of 3 rows"
+    )
+    assert "block 1 (2.00)" in check(parse("stream.median_rms > 5"), table).says
+
+
+@pytest.mark.parametrize("given", [3, None, b"loss < 1", ["loss < 1"]])
+@pytest.mark.usefixtures("unchecked")
+def test_a_condition_is_text(given: object) -> None:
+    with pytest.raises(DataError, match="cannot be read: write it as in"):
+        parse(given)  # type: ignore[arg-type]
+
+
+class Tilted(torch.nn.Module):
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.gain, self.tilt = (torch.nn.Parameter(torch.ones(width)) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (self.gain + self.tilt)
+
+
+def test_the_roles_of_a_norm_of_your_own_can_be_named() -> None:
+    norm = nl.norms.Norm(
+        name="tilted", equation="(g + t) x", source="here", build=lambda width, eps: Tilted(width, eps)
+    )
+    with pytest.raises(DataError, match="names 'tilt', which is neither"):
+        parse("tilt.grad_norm < 1")
+    nl.norms.register_norm(norm)
+    try:
+        assert parse("tilt.grad_norm < 1").what == "tilt"
+        with pytest.raises(DataError, match="did you mean 'tilt'"):
+            parse("tilst.grad_norm < 1")
+        found = nl.inspect(nl.ModelSpec(norm="tilted", depth=2, width=8, heads=2), tokens=8)
+        (one,) = found.meeting([parse("tilt.grad_norm@last < 1e9")]).outcomes
+        assert one.holds and "holds in 3 rows" in one.says
+    finally:
+        del nl.norms.NORMS._entries["tilted"]
+
+
+def test_the_loss_of_a_model_of_no_plan_can_be_named(seen: Callable[..., Inspection]) -> None:
+    class Own(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = torch.nn.Embedding(256, 8), torch.nn.Linear(8, 256)
+            self.ups = torch.nn.ModuleList(torch.nn.Linear(8, 16) for _ in range(2))
+            self.downs = torch.nn.ModuleList(torch.nn.Linear(16, 8) for _ in range(2))
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            x = self.embed(tokens)
+            for up, down in zip(self.ups, self.downs, strict=True):
+                x = x + down(up(x).relu())
+            return self.head(x)
+
+    for found in (nl.inspect(Own(), tokens=8), seen("clean")):
+        rows = found.table[found.table["quantity"] == "loss"]
+        assert rows["value"].tolist() == [pytest.approx(found.loss)]
+        assert check(parse(f"loss < {found.loss + 1}"), found.table).holds
 
 
 def test_a_row_without_a_value_fails_and_says_why(table: pd.DataFrame) -> None:

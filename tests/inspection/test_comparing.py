@@ -240,6 +240,12 @@ def test_what_is_no_table_of_a_run_is_one_sentence(
         nl.compare(runs[0], other)
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_table_at_all_is_one_sentence(runs: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    with pytest.raises(DataError, match="two is int and not a table of normlab"):
+        compare_runs(runs[0], 3, "one", "two")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("tolerance", [-1, float("nan"), True])
 def test_a_tolerance_is_a_number(planted: ModuleType, tolerance: float) -> None:
     with pytest.raises(DataError, match="tolerance is .*: give a number of at least 0"):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import normlab as nl
 from normlab.inspection import Comparison, compare_runs
-from normlab.inspection.diverging import share_apart
+from normlab.inspection.diverging import shares_apart
 from normlab.models import Transformer
 from normlab.table import from_rows
 
@@ -79,11 +79,20 @@ def test_a_token_that_only_one_has_finite_counts_as_infinitely_far() -> None:
     x = torch.ones(1, 4, 2)
     y = x.clone()
     y[0, 0, 0], y[0, 1, 1] = torch.nan, -torch.inf
-    assert share_apart(x, y, x) == math.inf and share_apart(y, y, y) == 0  # the mean of the two middle ones: 0 and ∞
+    assert shares_apart(x, y, x).median == math.inf  # the mean of the two middle ones: 0 and ∞
+    assert shares_apart(y, y, y) == (0, 0, (0, 0))
     y[0, 1] = 3
-    assert share_apart(x, y, x) == 1.0  # of 0, 0, 2 and ∞
-    assert share_apart(y[:, :1], y[:, :1] + 1, y[:, :1]) == 1  # of the entry beside the NaN
-    assert share_apart(0 * x, 0 * x, 0 * x) == 0 and math.isnan(share_apart(*[x * torch.nan] * 3))
+    assert shares_apart(x, y, x) == (1.0, math.inf, (0, 0))  # of 0, 0, 2 and ∞
+    assert shares_apart(y[:, :1], y[:, :1] + 1, y[:, :1]).median == 1  # of the entry beside the NaN
+    assert shares_apart(0 * x, 0 * x, 0 * x).worst == 0 and math.isnan(shares_apart(*[x * torch.nan] * 3).median)
+
+
+def test_the_worst_token_is_found_in_its_sequence() -> None:
+    x = torch.ones(3, 5, 2)
+    y = x.clone()
+    y[1, 4], y[2, 0], y[2, 1] = 3, 2, 0
+    x[2, 1] = y[2, 1]  # a token that is zero in both is left out
+    assert shares_apart(x, y, x) == (0.0, 2.0, (1, 4))
 
 
 def test_streams_that_are_not_finite_in_both_runs_are_named(planted: ModuleType) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -198,3 +199,31 @@ def test_a_model_that_gives_a_row_for_each_sequence_is_probed(text: Path) -> Non
 def test_logits_of_another_shape_are_one_sentence(text: Path) -> None:
     with pytest.raises(DataError, match=r"gives \(16, 256\) for \(2, 8\) tokens: give a model whose result is"):
         nl.inspect(Gives("flat"), text=text, tokens=8)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"path": 3}, "text is 3: give the path of a UTF-8 file"),
+        ({"path": b"book"}, "text is b'book'"),
+        ({"seed": 1.5}, "seed is 1.5: give a whole number of at least 0"),
+        ({"seed": True}, "seed is True"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**63}, "seed is 9223372036854775808"),
+        ({"seed": None}, "seed is None"),
+        ({"batch": 0}, "batch is 0"),
+        ({"tokens": "8"}, "tokens is '8'"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_windows_of_another_kind_are_refused_in_one_sentence(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(DataError, match=says) as error:
+        Windows(**given)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_seed_of_numpy_is_a_seed() -> None:
+    import numpy as np
+
+    assert Windows(seed=np.int64(4)) == Windows(seed=4)

@@ -2,9 +2,13 @@
 
 import math
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
+import torch
 
+import normlab as nl
+from normlab.errors import DataError
 from normlab.inspection import Finding, Inspection
 
 Found = Callable[[str, str], Finding]
@@ -115,3 +119,37 @@ def test_every_finding_states_a_threshold_and_is_json(seen: Callable[..., Inspec
     assert all(one["threshold"] for one in found["findings"]) and len(found["findings"]) == 8
     again = json.loads(json.dumps(found, allow_nan=False))
     assert again["findings"] == found["findings"] and again["layers"] == found["layers"]
+
+
+def test_a_model_of_zeros_has_no_number_that_is_not_finite(planted: ModuleType) -> None:
+    model = planted.clean()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    found = nl.inspect(model, tokens=8)
+    said = {one.topic: one for one in found.findings}
+    assert not said["numbers that are not finite"].found and "no finite value" not in str(found)
+    assert said["massive activations"].says == "None: the stream is zero."
+    assert said["attention logits"].says.startswith("Every logit of 24 heads is zero.")
+    rows = found.table[found.table["quantity"] == "fp16_doublings"]
+    assert rows["value"].isna().all() and set(rows["status"]) == {"zero tensor"}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"backward": 1}, "backward is 1: give True or False"),
+        ({"backward": None}, "backward is None"),
+        ({"tokenizer": 3}, "tokenizer is 3: give one as those of transformers"),
+        ({"text": 3}, "text is 3"),
+        ({"seed": "x"}, "seed is 'x'"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_an_argument_of_another_kind_is_one_sentence(planted: ModuleType, given: dict[str, object], says: str) -> None:
+    model = planted.clean()
+    with pytest.raises(DataError, match=says):
+        nl.inspect(model, tokens=8, **given)  # type: ignore[arg-type]
+    if "tokenizer" not in given:
+        with pytest.raises(DataError, match=says):
+            nl.compare(model, model, tokens=8, **given)  # type: ignore[arg-type]

@@ -1,11 +1,13 @@
 """Float64 all the way: casts inside a function are suspended, or said."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normlab.jacobian import JacobianWarning, dense, parts
+from normlab.jacobian import JacobianError, JacobianWarning, dense, parts
 from normlab.jacobian.linear_map import linearised
 
 
@@ -69,6 +71,54 @@ def test_digits_that_are_lost_nevertheless_are_said(drawn) -> None:
     with pytest.warns(JacobianWarning, match="computes in float32 inside .*: its Jacobian is right to about 7 digits"):
         with linearised(copied, drawn(3)) as jacobian:
             assert jacobian.dtype_name == jacobian.transposed.dtype_name == "float32"
+
+
+class OwnBackward(torch.autograd.Function):
+    """x³, with a backward pass of somebody's own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, how: str) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.how = how
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        slope = 3 * ctx.saved_tensors[0].square()
+        if ctx.how == "clips":
+            return slope * g.clamp(-0.5, 0.5), None
+        if ctx.how == "rounds":
+            return slope * ((g * 2**20).round() / 2**20 - g).detach() + slope * g, None
+        return (slope.float() if ctx.how == "casts its slope" else slope) * g.float().to(g.dtype), None
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("casts", "computes in float32 inside .*: its Jacobian is right to about 7 digits"),
+        ("casts its slope", "computes in float32 inside"),
+        ("rounds", "each other's transposes to .e-0[5-8] only: the function's derivative loses digits"),
+    ],
+)
+def test_digits_that_a_backward_pass_loses_are_said(how: str, said: str, drawn) -> None:
+    with pytest.warns(JacobianWarning, match=said), linearised(lambda x: OwnBackward.apply(x, how), drawn(5)) as found:
+        assert 1e-9 < found.agreement < 1e-5 and found.transposed.agreement == found.agreement
+        assert found.dtype == (torch.float64 if how == "rounds" else torch.float32)
+
+
+def test_a_backward_pass_that_is_not_linear_has_no_jacobian(drawn) -> None:
+    with pytest.raises(JacobianError, match="is no linear map's transpose; leave out what clips"):
+        dense(lambda x: OwnBackward.apply(x, "clips"), drawn(5))
+
+
+@pytest.mark.filterwarnings("ignore:J v and Jᵀu are each other's:normlab.jacobian.JacobianWarning")
+def test_a_jacobian_of_nothing_but_rounding_is_one(drawn) -> None:
+    assert float(dense(lambda x: (x / 3 - x * (1 / 3)) + (x.sin() ** 2 + x.cos() ** 2), drawn(5)).abs().max()) < 1e-15
+
+
+def test_what_computes_in_float64_agrees_to_rounding(drawn) -> None:
+    with linearised(lambda x: x.softmax(0) ** 3, drawn(5)) as found:
+        assert found.agreement < 1e-14
 
 
 def test_only_what_depends_on_x_counts() -> None:

@@ -30,6 +30,14 @@ def test_one_seed_has_no_band() -> None:
     assert found["centre"] == pytest.approx(3.0) and np.isnan(found["low"]) and found["seeds"] == 1
 
 
+@pytest.mark.parametrize(("average", "low"), [("arithmetic", 2.2), ("geometric", 3 * np.exp(-0.8 / 3))])
+def test_one_seed_is_bounded_by_the_error_of_its_own_estimate(average: str, low: float) -> None:
+    found = aggregate(rows([3.0]).assign(se=0.4), ["layer"], average).iloc[0]
+    assert found["low"] == pytest.approx(low) and found["estimated"]
+    several = aggregate(rows([3.0, 4.0]).assign(se=0.4), ["layer"], average).iloc[0]
+    assert several["high"] > 7 and not several["estimated"]
+
+
 @pytest.mark.parametrize(
     ("values", "status", "column"),
     [

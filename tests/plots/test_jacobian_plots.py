@@ -38,6 +38,17 @@ def test_exponents_are_drawn_where_they_were_measured_and_predicted(jacobians: p
     np.testing.assert_allclose(lines["theory"].get_ydata(), predicted["value"])
 
 
+def test_one_seed_has_the_band_of_its_estimate(jacobians: pd.DataFrame) -> None:
+    one = jacobians[(jacobians["spec"] == SPECS[1].id) & (jacobians["model_seed"] == 0)]
+    rows = one[(one["quantity"] == "lyapunov") & (one["name"] == "")].sort_values("layer")
+    band = layer_exponents(one).collections[0].get_paths()[0].vertices
+    for side in (-2, 2):
+        for at, edge in zip(rows["layer"], rows["value"] + side * rows["se"], strict=True):
+            assert np.isclose(band, (float(at), edge)).all(axis=1).any()
+    assert "Line: one seed; band: two standard errors of its" in PLOTS["layer_exponents"].caption(one)
+    assert PLOTS["singular_values"].caption(one).startswith("One seed, so no band.")
+
+
 def test_every_singular_value_has_a_line(jacobians: pd.DataFrame) -> None:
     one = jacobians[(jacobians["placement"] == "pre") & (jacobians["depth"] == 3)]
     drawn = {tuple(np.round(line.get_ydata(), 9)) for line in singular_values(one).get_lines()}

@@ -1,4 +1,4 @@
-"""Compiled code that reads modules in place of the interpreter: the same table, whatever the interpreter is left with."""
+"""Compiled code that reads modules in place of the interpreter gives the same table, whatever is left to that."""
 
 import gc
 import weakref

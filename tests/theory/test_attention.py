@@ -34,10 +34,12 @@ def brute_force(weights, pairs, causal: bool) -> np.ndarray:
 def test_prefix_and_suffix_sums_are_the_four_index_sums(causal: bool) -> None:
     pairs = geometry()
     k = covariance(pairs)
-    weights = softmax_weights(0.6 * k, k, pairs, causal=causal)
+    weights, of_keys = softmax_weights(0.6 * k, k, pairs, causal=causal)
     full = brute_force(weights, pairs, causal)
     entries = np.random.default_rng(1).standard_normal(k.shape)
     np.testing.assert_allclose(full.sum(axis=(-2, -1)), 1, atol=3e-5)
+    np.testing.assert_allclose(of_keys, np.einsum("pijst,pst->pij", full, k), atol=3e-5)
+    np.testing.assert_allclose(of_keys, weights.forward(k), atol=1e-12)
     np.testing.assert_allclose(weights.forward(entries), np.einsum("pijst,pst->pij", full, entries), atol=3e-5)
     np.testing.assert_allclose(weights.backward(entries), np.einsum("pijst,pij->pst", full, entries), atol=3e-5)
 
@@ -45,9 +47,21 @@ def test_prefix_and_suffix_sums_are_the_four_index_sums(causal: bool) -> None:
 def test_backward_is_the_transpose_of_forward() -> None:
     pairs = of_random(3, 16, 50)
     k = 0.3 + 0.7 * pairs.own
-    weights = softmax_weights(k, k, pairs, causal=True)
+    weights, _ = softmax_weights(k, k, pairs, causal=True)
     one, other = np.random.default_rng(2).standard_normal((2, *k.shape))
     np.testing.assert_allclose((weights.forward(one) * other).sum(), (one * weights.backward(other)).sum())
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_gradients_of_one_sequence_go_back_among_others_as_alone(causal: bool) -> None:
+    pairs = geometry(3)
+    k = covariance(pairs)
+    weights, _ = softmax_weights(0.6 * k, k, pairs, causal=causal)
+    several = np.random.default_rng(3).standard_normal((3, *k.shape))
+    several[1:, pairs.alone :] = 0
+    seen = weights.seen(k)
+    for back in (weights.backward, lambda entries: weights.to_keys(entries, seen)):
+        np.testing.assert_allclose(back(several), [back(one) for one in several], atol=1e-12)
 
 
 def sampled(k: np.ndarray, causal: bool, draws: int = 3000) -> np.ndarray:
@@ -69,7 +83,7 @@ def sampled(k: np.ndarray, causal: bool, draws: int = 3000) -> np.ndarray:
 def test_softmax_agrees_with_drawn_queries_and_keys(causal: bool, common: float) -> None:
     pairs = of_random(1, 16, 10**9)
     k = common + (1 - common) * pairs.own
-    found = softmax_weights(k, k, pairs, causal=causal).forward(k)[0]
+    found = softmax_weights(k, k, pairs, causal=causal)[1][0]
     expected = sampled(k[0], causal)
     assert np.abs(np.diag(found) - np.diag(expected)).max() < 0.02
     assert np.abs(found - expected).mean() < 0.01
@@ -79,7 +93,7 @@ def test_repeated_tokens_agree_with_drawn_queries_and_keys() -> None:
     tokens = torch.tensor([[0, 1, 0, 2, 0, 1, 3, 0, 0, 4, 1, 0, 5, 0, 1, 6]])
     pairs = of_batch(tokens, tokens)
     k = pairs.equal_inputs
-    found = softmax_weights(k, k, pairs, causal=True).forward(k)[0]
+    found = softmax_weights(k, k, pairs, causal=True)[1][0]
     assert np.abs(found - sampled(k[0], True)).mean() < 0.02
 
 
@@ -97,7 +111,7 @@ def test_averages_are_what_exchangeable_positions_give() -> None:
 def test_averages_follow_the_masked_sums(causal: bool) -> None:
     pairs = of_random(1, 24, 10**9)
     k = 0.2 + 0.8 * pairs.own
-    weights = softmax_weights(k, k, pairs, causal=causal)
+    weights, _ = softmax_weights(k, k, pairs, causal=causal)
     found = average_weights(np.array([1.0, 0.2, 0.2]), np.array([1.0, 0.2, 0.2]), averages(pairs), causal=causal)
     entries = pairs.own
     full = weights.forward(entries)

@@ -2,18 +2,28 @@ import numpy as np
 import pytest
 
 from normlab.spec import ModelSpec
+from normlab.theory import predict
 from normlab.theory.backward import Gradient, backward, step_back
-from normlab.theory.forward import forward
-from normlab.theory.geometry import of_random
+from normlab.theory.forward import Forward, forward
+from normlab.theory.geometry import averages, of_random
 from normlab.theory.head import head
-from normlab.theory.propagation import end_to_end
 
 PAIRS = of_random(1, 12, 10**9)
 FIXED = {"depth": 5, "width": 64, "attention": "none", "activation": "relu", "norm": "rmsnorm", "norm_eps": 0.0}
 
 
+def end_to_end(walked: Forward) -> dict[int, float]:
+    """Return APJN(ℓ → L) by ℓ, of a gradient that walks by itself."""
+    state, found = Gradient(walked.geometry.own + 0 * walked.out), {}
+    for step in reversed(walked.steps):
+        state, _ = step_back(step, state, parameters=False)
+        if step.starts_block:
+            found[step.where.layer - 1] = float(walked.geometry.mean_square(state.x))
+    return found
+
+
 def growth(finite: bool = False, **fields: object) -> dict[int, float]:
-    return dict(end_to_end(forward(ModelSpec(**(FIXED | fields)), PAIRS, finite=finite)))
+    return end_to_end(forward(ModelSpec(**(FIXED | fields)), PAIRS, finite=finite))
 
 
 def test_pre_telescopes() -> None:
@@ -72,3 +82,14 @@ def test_head_gradient_is_softmax_less_target() -> None:
     found = head(forward(spec, pairs))
     assert found.loss == pytest.approx(np.log(8), rel=1e-4)
     assert pairs.trace(found.role) == pytest.approx((1 - 1 / 8) * 64 * 12 / 12**2, rel=1e-4)
+
+
+@pytest.mark.parametrize("detail", ["tokens", "averages"])
+def test_the_jacobian_beside_a_gradient_is_the_one_by_itself(detail: str) -> None:
+    spec = ModelSpec(depth=4, width=64, placement="post", norm="layernorm")
+    rows = predict(spec, 1, 12, detail=detail)
+    found = rows[rows["quantity"] == "apjn"].set_index("layer")["value"]
+    pairs = of_random(1, 12, spec.vocab)
+    expected = end_to_end(forward(spec, pairs if detail == "tokens" else averages(pairs)))
+    for layer, value in expected.items():
+        assert found[layer] == pytest.approx(value, rel=1e-12)

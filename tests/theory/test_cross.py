@@ -41,7 +41,7 @@ def test_switched_off_it_leaves_a_decoder(monkeypatch: pytest.MonkeyPatch) -> No
         found = gains(spec, where, *more)
         return replace(found, squared={**found.squared, "o": 0.0}) if where.sublayer == "cross" else found
 
-    monkeypatch.setattr("normlab.theory.forward.gains", silent)
+    monkeypatch.setattr("normlab.theory.sublayer.gains", silent)
     tokens, targets = drawn()
     both = walked((tokens, targets))
     read = torch.cat([torch.zeros(2, 1, dtype=torch.int64), targets[:, :-1]], dim=1)

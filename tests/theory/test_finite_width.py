@@ -50,10 +50,13 @@ def test_gradients_of_queries_and_keys_at_small_width(kind: str) -> None:
     assert np.median(np.abs(np.mean(logs, axis=0) - expected)) < 0.07
 
 
-@pytest.mark.parametrize("attention", ["none", "uniform"])
-def test_gradients_of_pre_ln_scatter_as_said(attention: str) -> None:
-    """S9: all inner norms divide by one stream's mean square, and attention passes on what tokens have in common."""
-    spec = ModelSpec(depth=12, width=48, attention=attention)
+@pytest.mark.parametrize(("placement", "attention"), [("pre", "none"), ("pre", "uniform"), ("b2t", "uniform")])
+def test_gradients_scatter_as_said(placement: str, attention: str) -> None:
+    """S9: all inner norms divide by one stream's mean square, and attention passes on what tokens have in common.
+
+    S10: what goes around a block's sub-layers has none of their scatter.
+    """
+    spec = ModelSpec(depth=12, width=48, placement=placement, attention=attention)
     batch = random_batch(1, 16, seed=3)
     logs = []
     for seed in range(60):

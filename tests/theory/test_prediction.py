@@ -9,9 +9,6 @@ from normlab.errors import SpecError
 from normlab.recording import record
 from normlab.spec import ModelSpec
 from normlab.theory import predict
-from normlab.theory.forward import forward
-from normlab.theory.geometry import of_random
-from normlab.theory.propagation import end_to_end
 
 KEY = ["stack", "layer", "sublayer", "site", "quantity", "role"]
 TEXT = {name: object for name in ("stack", "sublayer", "site", "quantity", "role", "status")}
@@ -168,12 +165,3 @@ def test_a_jacobian_changes_nothing_beside_its_own_rows() -> None:
     rest = both[~both["quantity"].isin(["apjn", "lyapunov"])].reset_index(drop=True)
     assert len(both) == len(rest) + 2 * spec.depth
     pd.testing.assert_frame_equal(rest.astype(TEXT), alone.astype(TEXT), check_categorical=False, rtol=1e-12)
-
-
-def test_the_jacobian_beside_a_gradient_is_the_one_by_itself() -> None:
-    spec = ModelSpec(depth=4, width=64, placement="post", norm="layernorm")
-    rows = predict(spec, 1, 12)
-    found = rows[rows["quantity"] == "apjn"].set_index("layer")["value"]
-    expected = dict(end_to_end(forward(spec, of_random(1, 12, spec.vocab))))
-    for layer, value in expected.items():
-        assert found[layer] == pytest.approx(value, rel=1e-12)

@@ -16,9 +16,9 @@ struct Around {
 
 extern PyTypeObject AroundType;
 
-inline PyObject *by_python(Around *around, PyObject *method, PyObject *const *args, Py_ssize_t count) {
+inline Ref by_python(Around *around, PyObject *method, PyObject *const *args, Py_ssize_t count) {
   const Ref function = attribute(around->attachment, method);
-  return PyObject_Vectorcall(function, args, count, nullptr);
+  return got(PyObject_Vectorcall(function, args, count, nullptr));
 }
 
 inline const Module *watched(const Around *around, const PyObject *module) {
@@ -64,40 +64,31 @@ inline bool is_taken(const Around *around, PyObject *module, PyObject *args, PyO
 }
 
 PyObject *before(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  Around *around = reinterpret_cast<Around *>(self);
-  try {
-    if (count == 2 && starts_quietly(around, args[0])) Py_RETURN_NONE;
-    return by_python(around, names._before, args, count);
-  } catch (Raised) {
-    return nullptr;
-  }
+  return for_python([&] {
+    Around *around = reinterpret_cast<Around *>(self);
+    const bool is_quiet = count == 2 && starts_quietly(around, args[0]);
+    return is_quiet ? none() : by_python(around, names._before, args, count);
+  });
 }
 
 PyObject *after(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  Around *around = reinterpret_cast<Around *>(self);
-  try {
-    if (count == 4 && is_taken(around, args[0], args[1], args[3])) {
-      done(PyObject_SetAttr(around->attachment, names._done, args[0]));
-      Py_RETURN_NONE;
-    }
-    return by_python(around, names._after, args, count);
-  } catch (Raised) {
-    return nullptr;
-  }
+  return for_python([&] {
+    Around *around = reinterpret_cast<Around *>(self);
+    if (count != 4 || !is_taken(around, args[0], args[1], args[3])) return by_python(around, names._after, args, count);
+    done(PyObject_SetAttr(around->attachment, names._done, args[0]));
+    return none();
+  });
 }
 
 PyObject *over(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-  Around *around = reinterpret_cast<Around *>(self);
-  try {
-    if (count == 3 && is_own_thread(around) && args[0] != around->model &&
-        attribute(around->attachment, names._done) == args[0]) {
-      done(PyObject_SetAttr(around->attachment, names._done, Py_None));
-      Py_RETURN_NONE;
-    }
-    return by_python(around, names._over, args, count);
-  } catch (Raised) {
-    return nullptr;
-  }
+  return for_python([&] {
+    Around *around = reinterpret_cast<Around *>(self);
+    if (count != 3 || !is_own_thread(around) || args[0] == around->model ||
+        attribute(around->attachment, names._done) != args[0])
+      return by_python(around, names._over, args, count);
+    done(PyObject_SetAttr(around->attachment, names._done, Py_None));
+    return none();
+  });
 }
 
 PyObject *around_new(PyTypeObject *type, PyObject *args, PyObject *) {

@@ -22,13 +22,14 @@ inline Ref gradient_record(Reader *reader, PyObject *gradient, PyObject *mask) {
   const bool *keep;
   if (reader->scaled || !read(gradient, view) || !read_mask(mask, view, keep)) return Ref();
   if (reader->last != Py_None && reader->last_mask == mask) {
-    Found *last = reinterpret_cast<Found *>(reader->last);
-    if (is_still(last, gradient)) return Ref::to(last->record);
+    const Ref last = Ref::to(reader->last);
+    const Found *found = as_found(last);
+    if (is_still(found, gradient)) return Ref::to(found->record);
   }
   Ref record = gradient_of(view, keep);
   if (!record) return record;
   const Ref last = new_found(gradient);
-  replace(reinterpret_cast<Found *>(static_cast<PyObject *>(last))->record, record);
+  replace(as_found(last)->record, record);
   replace(reader->last, last);
   replace(reader->last_mask, mask);
   return record;
@@ -36,12 +37,14 @@ inline Ref gradient_record(Reader *reader, PyObject *gradient, PyObject *mask) {
 
 inline void take_gradient(Awaiting *self, PyObject *gradient) {
   Reader *reader = reinterpret_cast<Reader *>(self->reader);
-  if (reader->observer == Py_None) return;
-  const Ref ledger = attribute(reader->observer, names.ledger);
+  const Ref observer = Ref::to(reader->observer);
+  // There is no gradient where only other results of the same operation are used.
+  if (observer == Py_None || gradient == Py_None) return;
+  const Ref ledger = attribute(observer, names.ledger);
   if (ledger == Py_None || ledger != self->ledger) return;
   const Ref record = self->fired ? Ref() : gradient_record(reader, gradient, self->keep);
   if (!record) {
-    got(PyObject_CallMethodObjArgs(reader->observer, names.take_gradient, reinterpret_cast<PyObject *>(self),
+    got(PyObject_CallMethodObjArgs(observer, names.take_gradient, reinterpret_cast<PyObject *>(self),
                                    static_cast<PyObject *>(got(Py_BuildValue("((OO))", Py_None, gradient))), nullptr));
     return;
   }
@@ -59,12 +62,10 @@ PyObject *awaiting_call(PyObject *self, PyObject *const *args, size_t number, Py
     PyErr_SetString(PyExc_TypeError, "a hook takes one gradient");
     return nullptr;
   }
-  try {
+  return for_python([&] {
     take_gradient(reinterpret_cast<Awaiting *>(self), args[0]);
-    Py_RETURN_NONE;
-  } catch (Raised) {
-    return nullptr;
-  }
+    return none();
+  });
 }
 
 inline Ref new_awaiting(PyObject *reader, PyObject *ledger, PyObject *mask) {

@@ -14,6 +14,8 @@ struct Found {
 
 extern PyTypeObject FoundType;
 
+inline Found *as_found(PyObject *object) { return reinterpret_cast<Found *>(object); }
+
 inline PyObject *referred(PyObject *ref) {
 #if PY_VERSION_HEX >= 0x030D0000
   PyObject *object;
@@ -30,7 +32,7 @@ inline Ref new_found(PyObject *tensor) {
   Ref ref = got(PyWeakref_NewRef(tensor, nullptr));
   const int64_t now = version(tensor);
   Ref made = got(reinterpret_cast<PyObject *>(PyObject_New(Found, &FoundType)));
-  Found *found = reinterpret_cast<Found *>(static_cast<PyObject *>(made));
+  Found *found = as_found(made);
   found->ref = ref.give();
   found->record = Py_NewRef(Py_None);
   found->bookings = Py_NewRef(Py_None);
@@ -51,15 +53,11 @@ inline void replace(PyObject *&held, PyObject *by) {
 PyObject *found_new(PyTypeObject *, PyObject *args, PyObject *) {
   PyObject *tensor;
   if (!PyArg_ParseTuple(args, "O", &tensor)) return nullptr;
-  try {
-    return new_found(tensor).give();
-  } catch (Raised) {
-    return nullptr;
-  }
+  return for_python([&] { return new_found(tensor); });
 }
 
 void found_free(PyObject *self) {
-  Found *found = reinterpret_cast<Found *>(self);
+  Found *found = as_found(self);
   Py_DECREF(found->ref);
   Py_DECREF(found->record);
   Py_DECREF(found->bookings);
@@ -67,21 +65,15 @@ void found_free(PyObject *self) {
 }
 
 PyObject *found_is_still(PyObject *self, PyObject *tensor) {
-  try {
-    return PyBool_FromLong(is_still(reinterpret_cast<Found *>(self), tensor));
-  } catch (Raised) {
-    return nullptr;
-  }
+  return for_python([&] { return got(PyBool_FromLong(is_still(as_found(self), tensor))); });
 }
 
 PyObject *found_tensor(PyObject *self, PyObject *) {
-  try {
-    const Found *found = reinterpret_cast<Found *>(self);
-    PyObject *tensor = referred(found->ref);
-    return Py_NewRef(tensor && is_still(found, tensor) ? tensor : Py_None);
-  } catch (Raised) {
-    return nullptr;
-  }
+  return for_python([&] {
+    const Found *found = as_found(self);
+    Ref tensor = Ref::to(referred(found->ref));
+    return tensor && is_still(found, tensor) ? std::move(tensor) : none();
+  });
 }
 
 PyMethodDef found_methods[] = {

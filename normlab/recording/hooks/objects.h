@@ -6,9 +6,11 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include <new>
+
 namespace {
 
-// Thrown where Python has raised an exception; whoever is called by Python catches it and returns null.
+// Thrown where Python has raised an exception; see `for_python`.
 struct Raised {};
 
 // An owned reference.
@@ -35,6 +37,20 @@ class Ref {
  private:
   PyObject *object = nullptr;
 };
+
+// Returns to Python what `run` gives, or null and an exception: whatever is thrown ends here.
+template <class Run>
+PyObject *for_python(Run run) {
+  try {
+    return run().give();
+  } catch (const Raised &) {
+    return nullptr;
+  } catch (const std::bad_alloc &) {
+    return PyErr_NoMemory();
+  }
+}
+
+inline Ref none() { return Ref::to(Py_None); }
 
 inline Ref got(PyObject *owned) {
   if (!owned) throw Raised();
@@ -64,6 +80,13 @@ struct {
 inline Ref attribute(PyObject *object, PyObject *name) { return got(PyObject_GetAttr(object, name)); }
 inline Ref asked(PyObject *object, PyObject *method) { return got(PyObject_CallMethodNoArgs(object, method)); }
 inline bool is_true(PyObject *object, PyObject *name) { return attribute(object, name) == Py_True; }
+
+// What stands in a dictionary, or null, and no exception, where nothing does.
+inline Ref item(PyObject *dictionary, PyObject *key) {
+  Ref found = Ref::to(PyDict_GetItemWithError(dictionary, key));
+  if (!found && PyErr_Occurred()) throw Raised();
+  return found;
+}
 
 inline int64_t number(PyObject *object) {
   const int64_t value = PyLong_AsLongLong(object);

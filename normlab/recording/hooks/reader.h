@@ -69,14 +69,13 @@ inline void append(PyObject *list, std::initializer_list<PyObject *> objects) {
   for (PyObject *object : objects) done(PyList_Append(list, object));
 }
 
-inline Found *found_of(Reader *reader, PyObject *tensor) {
+inline Ref found_of(Reader *reader, PyObject *tensor) {
   const Ref key = got(PyLong_FromVoidPtr(tensor));
-  PyObject *known = PyDict_GetItemWithError(reader->found, key);
-  if (known && is_still(reinterpret_cast<Found *>(known), tensor)) return reinterpret_cast<Found *>(known);
-  if (PyErr_Occurred()) throw Raised();
-  const Ref made = new_found(tensor);
+  Ref known = item(reader->found, key);
+  if (known && is_still(as_found(known), tensor)) return known;
+  Ref made = new_found(tensor);
   done(PyDict_SetItem(reader->found, key, made));
-  return reinterpret_cast<Found *>(static_cast<PyObject *>(made));
+  return made;
 }
 
 // A tensor of the call that is being read.
@@ -84,6 +83,7 @@ struct Seen {
   PyObject *tensor;
   View view;
   bool has_gradient;
+  Ref held;  // what keeps a tensor alive that is no longer an argument or a result
 };
 
 class Call {
@@ -127,10 +127,7 @@ class Call {
   void count() {
     number_of_call = Ref(PyLong_FromLong(0));
     if (!reader->once) {
-      if (PyObject *before = PyDict_GetItemWithError(reader->calls, module.identity))
-        number_of_call = Ref::to(before);
-      else if (PyErr_Occurred())
-        throw Raised();
+      if (Ref before = item(reader->calls, module.identity)) number_of_call = std::move(before);
       const Ref next = got(PyLong_FromLongLong(number(number_of_call) + 1));
       done(PyDict_SetItem(reader->calls, module.identity, next));
     }
@@ -149,10 +146,10 @@ class Call {
                                            static_cast<long long>(one.view.shape.tokens)));
       done(PyObject_SetAttr(reader->observer, names.tokens, tokens));
     }
-    Found *found = found_of(reader, one.tensor);
-    const Ref alive = Ref::to(reinterpret_cast<PyObject *>(found));
+    const Ref known = found_of(reader, one.tensor);
+    Found *found = as_found(known);
     if (port.uses) {
-      const Ref kept_for = got(Py_BuildValue("(OOl)", one.tensor, static_cast<PyObject *>(alive), port.uses));
+      const Ref kept_for = got(Py_BuildValue("(OOl)", one.tensor, static_cast<PyObject *>(known), port.uses));
       done(PyDict_SetItem(reader->remembered, port.watch, kept_for));
     }
     const bool booked_here = PyList_GET_SIZE(static_cast<PyObject *>(port.forward)) > 0;
@@ -209,27 +206,27 @@ class Call {
   // Finds a term of a sum; false if it is not there any more as it was.
   bool find(const Operand &operand, Seen &term) {
     if (operand.index >= 0) {
-      term = seen[operand.index];
+      term.tensor = seen[operand.index].tensor;
+      term.view = seen[operand.index].view;
       return true;
     }
-    PyObject *kept = PyDict_GetItemWithError(reader->remembered, operand.watch);
-    if (!kept && PyErr_Occurred()) throw Raised();
-    if (!kept || Py_TYPE(PyTuple_GET_ITEM(kept, 1)) != &FoundType) return false;
-    term.tensor = PyTuple_GET_ITEM(kept, 0);
-    const Found *found = reinterpret_cast<Found *>(PyTuple_GET_ITEM(kept, 1));
+    term.held = item(reader->remembered, operand.watch);
+    if (!term.held || Py_TYPE(PyTuple_GET_ITEM(static_cast<PyObject *>(term.held), 1)) != &FoundType) return false;
+    term.tensor = PyTuple_GET_ITEM(static_cast<PyObject *>(term.held), 0);
+    const Found *found = as_found(PyTuple_GET_ITEM(static_cast<PyObject *>(term.held), 1));
     return found->record != Py_None && is_still(found, term.tensor) && read(term.tensor, term.view);
   }
 
   void forget(const Operand &operand) {
     if (operand.index >= 0) return;
-    PyObject *kept = PyDict_GetItemWithError(reader->remembered, operand.watch);
-    if (!kept) throw Raised();
-    const int64_t uses = number(PyTuple_GET_ITEM(kept, 2));
+    const Ref kept = item(reader->remembered, operand.watch);
+    if (!kept) return;
+    const int64_t uses = number(PyTuple_GET_ITEM(static_cast<PyObject *>(kept), 2));
     if (uses <= 1) {
       done(PyDict_DelItem(reader->remembered, operand.watch));
       return;
     }
-    const Ref less = got(Py_BuildValue("(OOL)", PyTuple_GET_ITEM(kept, 0), PyTuple_GET_ITEM(kept, 1),
+    const Ref less = got(Py_BuildValue("(OOL)", PyTuple_GET_ITEM(static_cast<PyObject *>(kept), 0), PyTuple_GET_ITEM(static_cast<PyObject *>(kept), 1),
                                        static_cast<long long>(uses - 1)));
     done(PyDict_SetItem(reader->remembered, operand.watch, less));
   }
@@ -269,7 +266,7 @@ inline Operand operand_of(PyObject *described) {
   return {number(PyTuple_GET_ITEM(described, 0)), Ref::to(PyTuple_GET_ITEM(described, 1))};
 }
 
-// Takes in the description of a module that `hooks.py` makes.
+// Takes in the description of a module that `usual.py` makes.
 inline Module module_of(PyObject *identity, PyObject *described) {
   Module module = {Ref::to(identity), described != Py_None, {}, {}};
   if (!module.usual) return module;
@@ -308,7 +305,7 @@ PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *) {
                         &PyDict_Type, &remembered, &PySet_Type, &awaited, &PyDict_Type, &calls, &PySet_Type, &ran,
                         &through_base, &once, &in_place, &vectors))
     return nullptr;
-  try {
+  return for_python([&] {
     Ref made = got(type->tp_alloc(type, 0));
     Reader *reader = reinterpret_cast<Reader *>(static_cast<PyObject *>(made));
     reader->modules = new Modules();
@@ -329,10 +326,8 @@ PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *) {
     PyObject *identity, *described;
     for (Py_ssize_t at = 0; PyDict_Next(watched, &at, &identity, &described);)
       reader->modules->emplace(PyLong_AsVoidPtr(identity), module_of(identity, described));
-    return made.give();
-  } catch (Raised) {
-    return nullptr;
-  }
+    return made;
+  });
 }
 
 int reader_traverse(PyObject *self, visitproc visit, void *arg) {
@@ -372,7 +367,7 @@ inline bool is_gone(const std::pair<Ref, Ref> &hook) { return !referred(hook.fir
 
 PyObject *reader_forget(PyObject *self, PyObject *) {
   Reader *reader = reinterpret_cast<Reader *>(self);
-  try {
+  return for_python([&] {
     replace(reader->last, Py_None);
     replace(reader->last_mask, Py_None);
     // Hooks of graphs that are gone need no removal.
@@ -380,15 +375,13 @@ PyObject *reader_forget(PyObject *self, PyObject *) {
     for (auto &hook : *reader->hooked)
       if (!is_gone(hook)) alive.push_back(std::move(hook));
     reader->hooked->swap(alive);
-    Py_RETURN_NONE;
-  } catch (Raised) {
-    return nullptr;
-  }
+    return none();
+  });
 }
 
 PyObject *reader_close(PyObject *self, PyObject *) {
   Reader *reader = reinterpret_cast<Reader *>(self);
-  try {
+  return for_python([&] {
     replace(reader->observer, Py_None);
     reader->armed = false;
     Hooked hooked;
@@ -398,10 +391,8 @@ PyObject *reader_close(PyObject *self, PyObject *) {
       // Somebody else may have cleared them.
       if (hooks && PyObject_DelItem(hooks, hook) < 0) PyErr_Clear();
     }
-    Py_RETURN_NONE;
-  } catch (Raised) {
-    return nullptr;
-  }
+    return none();
+  });
 }
 
 PyMethodDef reader_methods[] = {

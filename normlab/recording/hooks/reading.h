@@ -83,7 +83,7 @@ inline bool read(PyObject *tensor, View &view) {
     view.shape = {sizes[0], sizes[1], sizes[2]};
     view.strides = {steps[0], steps[1]};
     return view.data && view.entries() && (steps[2] == 1 || sizes[2] == 1);
-  } catch (Raised) {
+  } catch (const Raised &) {
     // What hides its memory, as tensors under a transform of torch.func do, goes another way.
     PyErr_Clear();
     return false;
@@ -106,7 +106,7 @@ inline bool read_mask(PyObject *mask, const View &view, const bool *&keep) {
     keep = static_cast<const bool *>(memory_of(mask));
     if (PyErr_Occurred()) throw Raised();
     return keep != nullptr;
-  } catch (Raised) {
+  } catch (const Raised &) {
     PyErr_Clear();
     return false;
   }

@@ -17,7 +17,7 @@ struct Block {
 
 struct Written {
   PyObject_HEAD
-  PyObject *kind, *sums;
+  PyObject *kind;
   int64_t tokens, length;
   Block *block;  // null where the numbers have memory of their own
   double *numbers;
@@ -66,7 +66,6 @@ inline Ref new_written(PyObject *kind, int64_t length) {
   Ref made = got(reinterpret_cast<PyObject *>(PyObject_New(Written, &WrittenType)));
   Written *written = reinterpret_cast<Written *>(static_cast<PyObject *>(made));
   written->kind = Py_NewRef(kind);
-  written->sums = Py_NewRef(Py_None);
   written->tokens = 0;
   written->length = length;
   written->block = nullptr;
@@ -78,7 +77,6 @@ inline Ref new_written(PyObject *kind, int64_t length) {
 void written_free(PyObject *self) {
   Written *written = reinterpret_cast<Written *>(self);
   Py_DECREF(written->kind);
-  Py_DECREF(written->sums);
   if (written->block)
     let_go(written->block);
   else
@@ -96,7 +94,6 @@ PyBufferProcs written_buffers = {written_buffer, nullptr};
 PyMemberDef written_members[] = {
     {"kind", T_OBJECT, offsetof(Written, kind), READONLY, nullptr},
     {"tokens", T_LONGLONG, offsetof(Written, tokens), READONLY, nullptr},
-    {"sums", T_OBJECT, offsetof(Written, sums), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };
 

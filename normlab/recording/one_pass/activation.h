@@ -10,66 +10,90 @@ struct Activation {
   float *radii() { return reinterpret_cast<float *>(this + 1); }
 };
 
-// Sums over the features of some tokens, a lane each.
-struct Moments { Doubles mean, squares, fourth; };
+// Up to so many features the float64 numbers of eight tokens are kept, in half a first-level cache, for what follows.
+// With more, to make them again of the stored ones costs less than to get them from further away.
+constexpr int64_t KEPT = 384;
 
-template <int ROWS, class Stored>
-INLINE Moments moments(const Stored *const *rows, int64_t width, int64_t ahead, bool vectors, Features &total,
-                       Ints &peak) {
-  Doubles sums[LANES] = {}, squares[LANES] = {}, fourths[LANES] = {};
-  along(width, [&](int64_t at, int64_t count) {
-    Doubles wide[LANES] = {};
-    for (int row = 0; row < ROWS; ++row) {
-      const Floats x = lanes(rows[row] + at, count);
-      peak = larger(peak, magnitude(x));
-      wide[row] = doubles(x);
-      sums[row] += wide[row];
-    }
-    if (vectors) total.add(at, ROWS == 1 ? wide[0] : together(wide));
-  });
-  // Divided, not multiplied by 1/width: the mean of equal numbers is that number, and their spread is zero.
-  const Doubles mean = added_each(sums) / static_cast<double>(width);
-  along(width, [&](int64_t at, int64_t count) {
-    for (int row = 0; row < ROWS; ++row) {
-      __builtin_prefetch(rows[row] + ahead + at);
-      Doubles centred = doubles(lanes(rows[row] + at, count)) - mean[row];
-      if (count < LANES) centred *= first(count);
-      const Doubles squared = centred * centred;
-      squares[row] += squared;
-      fourths[row] += squared * squared;
-    }
-  });
-  return {mean, added_each(squares), added_each(fourths)};
-}
+// Some tokens of a sequence. They are read three times, since each pass needs sums of the one before.
+template <int ROWS, bool KEEP, class Stored> struct Tokens {
+  const Stored *const *rows;
+  int64_t width, next;  // next: where the same number of tokens follow
+  Doubles *kept;        // ROWS vectors for each place of a row
 
-template <int ROWS, class Stored>
-INLINE void directions(const Stored *const *rows, int64_t width, Doubles unit, Features &direction) {
-  along(width, [&](int64_t at, int64_t count) {
-    Doubles wide[LANES] = {};
-    for (int row = 0; row < ROWS; ++row) wide[row] = doubles(lanes(rows[row] + at, count)) * unit[row];
-    direction.add(at, ROWS == 1 ? wide[0] : together(wide));
-  });
-}
+  INLINED Doubles again(int row, int64_t at, int64_t count) const {
+    return KEEP ? kept[at / LANES * ROWS + row] : doubles(lanes(rows[row] + at, count));
+  }
+
+  INLINED Doubles means(bool vectors, Features &total, Peak<Stored> &peak) const {
+    Doubles sums[LANES] = {};
+    along(width, [&](int64_t at, int64_t count) INLINED {
+      Doubles wide[LANES] = {};
+      for (int row = 0; row < ROWS; ++row) {
+        wide[row] = doubles(lanes(rows[row] + at, count));
+        if (KEEP) kept[at / LANES * ROWS + row] = wide[row];
+        if (!KEEP) peak.enter(lanes(rows[row] + at, count));
+        sums[row] += wide[row];
+      }
+      if (vectors) total.add(at, ROWS == 1 ? wide[0] : together(wide));
+    });
+    // Divided, not multiplied by 1/width: the mean of equal numbers is that number, and their spread is zero.
+    return added_each(sums) / static_cast<double>(width);
+  }
+
+  // Sums of squares and of fourth powers of what is left without the mean.
+  INLINED void spread(Doubles mean, Doubles &squares, Doubles &fourths, Peak<Stored> &peak) const {
+    // Of kept numbers two tokens at a time: as many sums as stay in registers and are added to without waiting.
+    constexpr int SOME = KEEP ? 2 : ROWS;
+    Doubles all_squares[LANES], all_fourths[LANES];
+    for (int row = ROWS; row < LANES; ++row) all_squares[row] = all_fourths[row] = Doubles{};
+    for (int from = 0; from < ROWS; from += SOME) {
+      Doubles some_squares[SOME] = {}, some_fourths[SOME] = {};
+      along(width, [&](int64_t at, int64_t count) INLINED {
+        for (int one = 0; one < SOME; ++one) {
+          if (!KEEP) __builtin_prefetch(rows[one] + next + at);
+          Doubles centred = again(from + one, at, count) - mean[from + one];
+          if (count < LANES) centred *= first(count);
+          const Doubles squared = centred * centred;
+          some_squares[one] += squared;
+          some_fourths[one] += squared * squared;
+        }
+      });
+      for (int one = 0; one < SOME; ++one) {
+        all_squares[from + one] = some_squares[one];
+        all_fourths[from + one] = some_fourths[one];
+        if (KEEP) peak.enter(rows[from + one], width, next);
+      }
+    }
+    squares = added_each(all_squares);
+    fourths = added_each(all_fourths);
+  }
+
+  INLINED void directions(Doubles unit, Features &direction) const {
+    along(width, [&](int64_t at, int64_t count) INLINED {
+      Doubles wide[LANES] = {};
+      for (int row = 0; row < ROWS; ++row) wide[row] = again(row, at, count) * unit[row];
+      direction.add(at, ROWS == 1 ? wide[0] : together(wide));
+    });
+  }
+};
 
 INLINE Doubles roots(Doubles x) {
   for (int lane = 0; lane < LANES; ++lane) x[lane] = std::sqrt(x[lane]);
   return x;
 }
 
-// Zero where `where` does not hold.
-INLINE Doubles only(Longs where, Doubles x) { return (Doubles)((Longs)x & where); }
-
 template <class Stored>
 INLINE int64_t activation(const Stored *x, Shape shape, Strides strides, const bool *keep, bool vectors,
                           Activation *out) {
   const int64_t width = shape.width;
   const double features = static_cast<double>(width), root = std::sqrt(features);
-  Features total(width), direction(width);
+  const bool keeps = width <= KEPT && has_doubles();
+  Features total(width), direction(width), kept(keeps ? width : 0, LANES);
   Activation sums = {};
   float *radii = out->radii();
-  Doubles all_means = {}, variances = {}, kurtoses = {}, varying = {}, none = {};
-  Ints peak = {};
-  Longs tiny = {};
+  const Doubles none = {}, ones = none + 1;
+  Doubles all_means = {}, variances = {}, kurtoses = {}, varying = {}, least = ones;
+  Peak<Stored> peak;
   int64_t counted = 0;
   for (int64_t sequence = 0; sequence < shape.sequences; ++sequence) {
     Doubles squares = {}, nonzeros = {};
@@ -77,22 +101,29 @@ INLINE int64_t activation(const Stored *x, Shape shape, Strides strides, const b
     total.clear();
     direction.clear();
     const auto row = [&](int64_t token) { return x + sequence * strides.sequence + token * strides.token; };
+    const auto enter = [&](auto tokens, int64_t rows) INLINED {
+      Doubles spread, fourths;
+      const Doubles mean = tokens.means(vectors, total, peak);
+      tokens.spread(mean, spread, fourths, peak);
+      const Doubles variance = spread / features, mean_square = variance + mean * mean;
+      const Doubles radius = roots(mean_square);
+      least = (radius > none ? radius : ones) < least ? radius : least;
+      for (int lane = 0; lane < rows; ++lane) radii[counted + lane] = static_cast<float>(radius[lane]);
+      counted += rows;
+      squares += mean_square;
+      all_means += mean;
+      variances += variance;
+      kurtoses += spread > none ? fourths / spread * (features / spread) : none;
+      varying += spread > none ? ones : none;
+      nonzeros += radius > none ? ones : none;
+      if (vectors) tokens.directions(radius > none ? 1 / (radius * root) : none, direction);
+    };
     by_tokens(shape, keep, sequence, row, [&](const Stored *const *rows, auto number) INLINED {
       constexpr int ROWS = decltype(number)::value;
-      const Moments of = moments<ROWS>(rows, width, ROWS * strides.token, vectors, total, peak);
-      const Doubles variance = of.squares / features, mean_square = variance + of.mean * of.mean;
-      const Doubles radius = roots(mean_square);
-      const Longs is_zero = radius == none, varies = of.squares > none;
-      tiny |= (radius < 0x1p-126) & ~is_zero;
-      for (int lane = 0; lane < ROWS; ++lane) radii[counted + lane] = static_cast<float>(radius[lane]);
-      counted += ROWS;
-      squares += mean_square;
-      all_means += of.mean;
-      variances += variance;
-      kurtoses += only(varies, of.fourth / of.squares * (features / of.squares));
-      varying += only(varies, none + 1);
-      nonzeros += only(~is_zero, first(ROWS));
-      if (vectors) directions<ROWS>(rows, width, only(~is_zero, 1 / (radius * root)), direction);
+      if (ROWS > 1 && keeps)
+        enter(Tokens<ROWS, true, Stored>{rows, width, ROWS * strides.token, kept.vectors()}, ROWS);
+      else
+        enter(Tokens<ROWS, false, Stored>{rows, width, ROWS * strides.token, nullptr}, ROWS);
     });
     const double tokens = static_cast<double>(counted - before), nonzero = added(nonzeros), square = added(squares);
     sums.square += square;
@@ -101,16 +132,16 @@ INLINE int64_t activation(const Stored *x, Shape shape, Strides strides, const b
     sums.overlap += tokens > 1 ? total.squared() / features - square : 0;
     sums.overlap_pairs += tokens * (tokens - 1);
     sums.alone += tokens == 1;
-    if (largest(peak) >= NOT_FINITE) return -1;
+    if (!std::isfinite(peak.value())) return -1;
   }
   for (int lane = 0; lane < LANES; ++lane)
-    if (tiny[lane]) return -1;
+    if (least[lane] < 0x1p-126) return -1;
   sums.tokens = static_cast<double>(counted);
   sums.mean = added(all_means);
   sums.variance = added(variances);
   sums.kurtosis = added(kurtoses);
   sums.varying = added(varying);
-  sums.largest = as_number(largest(peak));
+  sums.largest = peak.value();
   *out = sums;
   return counted;
 }

@@ -2,7 +2,7 @@
 //
 // Arithmetic is in float64: squares and fourth powers of float32 numbers neither overflow nor vanish there, and a
 // mean takes no digits from the variance. The order of additions is fixed by the lanes, whatever the instruction
-// set, and products are not contracted into additions: same input, same bits, on every machine.
+// set. Where a processor contracts products into additions the last bits of a sum may differ from those elsewhere.
 
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 #define INLINE static inline __attribute__((always_inline))
 #define INLINED __attribute__((always_inline))
@@ -115,6 +116,49 @@ INLINE double as_number(int32_t bits) {
   float number;
   std::memcpy(&number, &bits, sizeof number);
   return number;
+}
+
+// The largest magnitude. It is found in bits, among which those of what is not finite are the largest.
+template <class Stored> class Peak {
+ public:
+  INLINED void enter(Floats x) { wide = larger(wide, magnitude(x)); }
+  // A row as it is stored, a cache line at a time. The lines of the row that is `next` will be read soon: they are
+  // fetched, and those further on brought nearer, so that neither has to be waited for.
+  INLINED void enter(const Stored *row, int64_t width, int64_t next) {
+    int64_t at = 0;
+    for (; at + LINE <= width; at += LINE) {
+      __builtin_prefetch(row + next + at);
+      __builtin_prefetch(row + 4 * next + at, 0, 2);
+      Line line;
+      std::memcpy(&line, row + at, sizeof line);
+      line &= static_cast<Bits>(~(1u << (8 * sizeof(Bits) - 1)));
+      stored = line > stored ? line : stored;
+    }
+    for (; at < width; at += LANES) enter(lanes(row + at, width - at < LANES ? width - at : LANES));
+  }
+  double value() const {
+    Stored numbers[LINE];
+    std::memcpy(numbers, &stored, sizeof numbers);
+    Ints most = wide;
+    for (int64_t at = 0; at < LINE; at += LANES) most = larger(most, magnitude(floats(numbers + at)));
+    return as_number(largest(most));
+  }
+
+ private:
+  static constexpr int64_t LINE = 64 / sizeof(Stored);
+  typedef std::conditional_t<sizeof(Stored) == 4, int32_t, int16_t> Bits;
+  typedef Bits Line __attribute__((vector_size(64)));
+  Line stored = {};
+  Ints wide = {};
+};
+
+// Whether the processor has vectors of eight float64 numbers. What compilers make of shorter ones is slow to keep.
+INLINE bool has_doubles() {
+#if defined(__x86_64__) && defined(__GNUC__)
+  return __builtin_cpu_supports("avx512f");
+#else
+  return false;
+#endif
 }
 
 // Calls step(first feature, number of lanes) along a row. That nearly all calls are for LANES lanes is known where

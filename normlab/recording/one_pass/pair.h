@@ -32,21 +32,20 @@ INLINE int64_t pair(Terms<Stored> from, Shape shape, const Strides (&strides)[3]
       for (int row = 0; row < ROWS; ++row) {
         const Terms<Stored> at_row = rows[row];
         Doubles update_sum = {}, skip_sum = {};
-        along(width, [&](int64_t at, int64_t count) {
+        along(width, [&](int64_t at, int64_t count) INLINED {
           __builtin_prefetch(at_row.update + AHEAD * strides[0].token + at);
           __builtin_prefetch(at_row.skip + AHEAD * strides[1].token + at);
           if (from.total) __builtin_prefetch(at_row.total + AHEAD * strides[2].token + at);
           const Doubles a = doubles(lanes(at_row.update + at, count)), b = doubles(lanes(at_row.skip + at, count));
-          const Doubles a_squared = a * a, b_squared = b * b;
           update_sum += a;
           skip_sum += b;
-          updates += a_squared;
-          skips += b_squared;
+          updates += a * a;
+          skips += b * b;
           products += a * b;
           if (from.total) {
-            // The stored sum less the larger term is exact, however far apart the terms are.
-            const auto swapped = a_squared < b_squared;
-            const Doubles off = (doubles(lanes(at_row.total + at, count)) - (swapped ? b : a)) - (swapped ? a : b);
+            // What the sum without the skip is rounded by is exact too, so that terms may be however far apart.
+            const Doubles sum = doubles(lanes(at_row.total + at, count)), rest = sum - b;
+            const Doubles off = (rest - a) + ((sum - rest) - b);
             lost += off * off;
           }
         });

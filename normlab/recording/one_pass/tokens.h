@@ -31,17 +31,18 @@ INLINE void by_tokens(const Shape &shape, const bool *keep, int64_t sequence, Ro
   }
 }
 
-// A sum over the tokens of a sequence for every feature, padded to whole vectors.
+// A sum over the tokens of a sequence for every feature, or a number of each of some tokens; padded to whole vectors.
 class Features {
  public:
-  explicit Features(int64_t width)
-      : padded((width + LANES - 1) / LANES * LANES),
+  explicit Features(int64_t width, int64_t tokens = 1)
+      : padded((width + LANES - 1) / LANES * LANES * tokens),
         values(static_cast<double *>(std::aligned_alloc(sizeof(Doubles), padded * sizeof(double)))) {}
   ~Features() { std::free(values); }
   Features(const Features &) = delete;
   Features &operator=(const Features &) = delete;
   INLINED void clear() { std::memset(values, 0, padded * sizeof(double)); }
   INLINED void add(int64_t at, Doubles x) { *reinterpret_cast<Doubles *>(values + at) += x; }
+  INLINED Doubles *vectors() { return reinterpret_cast<Doubles *>(values); }
   INLINED double squared() const {
     Doubles sum = {};
     for (int64_t at = 0; at < padded; at += LANES) {
