@@ -125,7 +125,7 @@ class Attachment:
         if (get_ident() != self._thread and not recomputing()) or len(rest) < 2:
             return
         identity = id(module)
-        if identity in self._modules and not self._behind.get(identity) and not _UNSEEN.get():
+        if identity in self._modules and identity not in self._behind and not _UNSEEN.get():
             self._tell(module, args, *rest)
         self._done = module
 
@@ -134,15 +134,22 @@ class Attachment:
             return
         # This one is called after an exception too, and then it alone.
         failed, self._done = self._done is not module, None
-        if failed and self._behind.get(id(module)):
-            self._behind[id(module)].pop().remove()
+        if failed and id(module) in self._behind:
+            self._take_off_behind(module)
         if module is self._model and self._calls is not None and not _UNSEEN.get():
             self._calls.ended(failed)
 
     def _last(self, module: nn.Module, args: Any, *rest: Any) -> None:
         if get_ident() == self._thread or recomputing():
-            self._behind[id(module)].pop().remove()
+            self._take_off_behind(module)
             self._tell(module, args, *rest)
+
+    def _take_off_behind(self, module: nn.Module) -> None:
+        handles = self._behind[id(module)]
+        handles.pop().remove()
+        if not handles:
+            # Compiled code takes nothing while there are any.
+            del self._behind[id(module)]
 
     def _tell(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
         if self._calls is not None:

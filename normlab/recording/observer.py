@@ -272,15 +272,14 @@ class Observer:
         for term, port in ((update, pair.update), (skip, pair.skip)):
             if problem := problem_of(term, port, self.mask, self.tokens):
                 return problem
-        records = self._find(update).record, self._find(skip).record
         terms = sequences_of(update, pair.update, self.tokens), sequences_of(skip, pair.skip, self.tokens)
         stored = None if pair.residual.total is None else sequences_of(total, pair.last, self.tokens)
         if not terms[0].shape == terms[1].shape or (stored is not None and stored.shape != terms[0].shape):
             return "update, skip and sum differ in shape"
+        records = self._find(update).record, self._find(skip).record
         known = [record.moments if isinstance(record, Waiting) else None for record in records]
         moments = pair_moments(*terms, stored, self.mask, (known[0], known[1]), self.wanted)
-        number = call if pair.last.port.call is None else 0
-        self.ledger.book(self.ledger.pair(moments), (pair.slot,), number, update.dtype)
+        self.ledger.book(self.ledger.pair(moments), (pair.slot,), pair.last.number(call), update.dtype)
         return ""
 
     def _recalled(self, port: PortWatch) -> Tensor | None:

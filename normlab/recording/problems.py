@@ -37,6 +37,8 @@ def problem_of(value: Any, port: PortWatch, mask: Tensor | None, tokens: tuple[i
         return "not a floating-point tensor"
     if is_hidden(value):
         return HIDDEN
+    if value.layout is not torch.strided or value.is_nested or value.is_meta:
+        return "not a dense tensor"
     if port.port.layout == "flat" and value.shape[0] != tokens[0] * tokens[1]:
         return "a flat tensor of tokens of sequences that are not known"
     if mask is None:

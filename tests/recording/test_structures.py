@@ -152,3 +152,55 @@ def test_recurrent_layers_and_their_states(value: Value) -> None:
     for name, tensor in (("0[0]", out), ("0[1.0]", state), ("0[1.1]", cell)):
         rms = float(tensor.detach().double().square().mean().sqrt())
         assert value(table, name=name, site="output", quantity="rms") == pytest.approx(rms, rel=1e-6)
+
+
+class Makes(nn.Module):
+    """Gives what a function makes of its input."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, given: Any) -> Any:
+        return self.function(given)
+
+
+def statuses(model: nn.Module, site: str) -> dict[str, str]:
+    with nl.record(model) as recorder:
+        model(x()).sum().backward()
+    lines = recorder.coverage().query("site == @site")
+    return dict(zip(lines["name"], lines["status"], strict=True))
+
+
+class Halves(nn.Module):
+    """Uses one of two results of an operation: torch calls the hooks of the other with no gradient at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.both = nn.Linear(6, 6), Makes(lambda x: x.chunk(2, -1))
+        self.used, self.unused = Makes(lambda parts: parts[0]), Makes(lambda parts: parts[1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.both(self.linear(x))
+        self.unused(parts)
+        return self.used(parts)
+
+
+def test_a_result_that_nothing_uses_has_no_gradient() -> None:
+    found = statuses(Halves(), "output_grad")
+    assert found == {
+        "linear": "ok", "both[0]": "ok", "both[1]": "no gradient", "used": "ok", "unused": "no gradient"
+    }  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("kind", ["sparse", "nested", "meta"])
+def test_a_result_that_is_not_dense_has_no_values(kind: str) -> None:
+    made = {
+        "sparse": lambda x: x.detach().to_sparse(),
+        "nested": lambda x: torch.nested.as_nested_tensor([x[0], x[1, :2]]),
+        "meta": lambda x: x.to("meta"),
+    }
+    model = nn.Sequential(nn.Linear(6, 6), Makes(made[kind]), Makes(lambda _: x().requires_grad_()))
+    found = statuses(model, "output")
+    assert (found["0"], found["1"], found["2"]) == ("ok", "not a dense tensor", "ok")

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import normlab as nl
 from normlab.recording import Recorder
 from normlab.recording.observer import Observer
+from normlab.recording.sums import Sums
 
 pytestmark = pytest.mark.needs("native")
 
@@ -91,6 +92,11 @@ def without_gradients(model: Any, recorder: Recorder) -> None:
         model.loss(TOKENS, TARGETS)
 
 
+def without_versions(model: Any, recorder: Recorder) -> None:
+    with torch.inference_mode():
+        model.loss(TOKENS, TARGETS)
+
+
 def without_end(model: Any, recorder: Recorder) -> None:
     with torch.no_grad():
         model.first.weight[0, 0] = torch.inf
@@ -106,6 +112,8 @@ CASES: dict[str, tuple[Make, Run, dict[str, Any]]] = {
     "a mask that is a view": (zoo, with_loss, {"mask": MASK.T.contiguous().T}),
     "a loss scale": (zoo, with_loss, {"loss_scale": 8.0}),
     "no gradients": (zoo, without_gradients, {}),
+    "inference mode": (zoo, without_versions, {}),
+    "inference mode, post": (lambda: zoo(placement="post"), without_versions, {}),
     "a few sites": (zoo, with_loss, {"sites": ["stream", "branch_grad"]}),
     "a few quantities": (zoo, with_loss, {"quantities": ["rms", "grad_norm"]}),
     "by hand": (Blocks, lambda model, recorder: backward(model), {}),
@@ -141,8 +149,11 @@ def test_the_same_table_with_and_without_it(case: str) -> None:
         pd.testing.assert_frame_equal(one, two)
 
 
-def test_it_takes_all_that_is_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("hooked", [False, True], ids=["no hooks", "a hook of the user's"])
+def test_it_takes_all_that_is_usual(monkeypatch: pytest.MonkeyPatch, hooked: bool) -> None:
     model, left, module_ran = zoo(), [], Observer.module_ran
+    if hooked:
+        model.stacks["decoder"].embedding.register_forward_hook(lambda *_: None)
 
     def noted(self: Observer, module: nn.Module, *rest: Any) -> None:
         left.append(type(module).__name__)
@@ -183,6 +194,35 @@ def test_a_hook_of_the_users_stays_and_sees_the_same_gradient() -> None:
     run("before", False)
     run("after", True)
     assert torch.equal(seen["before"][1], seen["after"][1])
+
+
+def count_of_sums() -> int:
+    gc.collect()
+    return sum(type(one) is Sums for one in gc.get_objects())
+
+
+def test_no_sums_stay_when_nobody_has_them() -> None:
+    before, model = count_of_sums(), zoo()
+    with nl.record(model) as recorder:
+        model.loss(TOKENS, TARGETS).backward()
+    state = recorder.state()
+    assert count_of_sums() > before
+    del recorder, state
+    assert count_of_sums() == before
+
+
+def test_nothing_is_lost_where_another_thread_adds_up_what_is_booked(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, _ = table(Blocks, without_end, {}, compiled=True)
+    activation = Observer._activation
+
+    def meanwhile(self: Observer, x: Tensor) -> Any:
+        # Stands for a thread that runs while a long tensor is read.
+        assert self.ledger is not None
+        self.ledger.settle()
+        return activation(self, x)
+
+    monkeypatch.setattr(Observer, "_activation", meanwhile)
+    pd.testing.assert_frame_equal(table(Blocks, without_end, {}, compiled=True)[0], expected)
 
 
 def test_nothing_is_kept_alive_by_a_recorder_that_was_given_up() -> None:

@@ -117,7 +117,6 @@ class Call {
   }
 
   void take() {
-    booked = attribute(ledger, names._booked);
     count();
     for (size_t at = 0; at < module.ports.size(); ++at) take(module.ports[at], seen[at], keep[at]);
     for (size_t at = 0; at < module.sums.size(); ++at) take(module.sums[at], updates[at], skips[at]);
@@ -135,9 +134,9 @@ class Call {
     done(PySet_Add(reader->ran, module.identity));
   }
 
-  // The record is a list's, so that it lives as long as it is booked.
+  // The list is asked for each time: while a tensor was read, another thread may have taken it to add it up.
   void book(PyObject *record, PyObject *slots, const View &view) {
-    append(booked, {record, slots, number_of_call, torch.dtypes[view.stored], Py_None});
+    append(attribute(ledger, names._booked), {record, slots, number_of_call, torch.dtypes[view.stored], Py_None});
   }
 
   void take(const Port &port, const Seen &one, const bool *kept) {
@@ -249,7 +248,7 @@ class Call {
 
   Reader *reader;
   const Module &module;
-  Ref mask, ledger, booked, number_of_call;
+  Ref mask, ledger, number_of_call;
   bool first = true;
   Seen seen[PORTS], updates[SUMS], skips[SUMS];
   const bool *keep[PORTS];
