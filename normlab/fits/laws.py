@@ -30,6 +30,8 @@ class Law:
     exponential: bool = False
 
 
+#: A law whose typical relative error is larger than this describes nothing.
+POOR: Final = 0.25
 #: The laws that :func:`growth_law` chooses among.
 LAWS: Final[Mapping[str, Law]] = {
     law.name: law
@@ -58,6 +60,8 @@ class GrowthLaw:
         alpha: its level.
         votes: how many seeds chose each law.
         delta_aic: for each law, mean over seeds of its AIC above that seed's best law.
+        error: typical relative error of the law: root mean square over seeds and points of (y − f)/y, each
+            seed with its own parameters.
         n_seeds: number of seeds.
         x: the abscissae that were used.
         x_name: what x is.
@@ -74,11 +78,17 @@ class GrowthLaw:
     alpha: float
     votes: Mapping[str, int]
     delta_aic: Mapping[str, float] = field(repr=False)
+    error: float
     n_seeds: int
     x: tuple[float, ...] = field(repr=False)
     x_name: str
     y_name: str
     left_out: tuple[str, ...]
+
+    @property
+    def poor(self) -> bool:
+        """Whether the law, though the nearest of all, is typically off by more than a quarter."""
+        return self.error > POOR
 
     def predict(self, x: Values) -> Floats:
         """Return the law's y at ``x``, with the parameters averaged over seeds."""
@@ -145,6 +155,7 @@ def growth_law(
         alpha=alpha,
         votes={name: votes[name] for name in names},
         delta_aic=dict(zip(names, (aic - aic.min(axis=0)).mean(axis=1).tolist(), strict=True)),
+        error=float(np.sqrt(fits[winner][2].mean())),
         n_seeds=len(found.seeds),
         x=tuple(float(value) for value in found.x),
         x_name=found.x_name,

@@ -14,8 +14,6 @@ from normlab.inspection.looking import Look
 GROWS: Final = 10.0
 #: A stream whose mean square stays within this ratio has no law.
 FLAT: Final = 1.5
-#: A law whose typical relative error is larger than this describes nothing.
-POOR: Final = 0.25
 _FEWEST: Final = 4
 
 
@@ -35,7 +33,7 @@ def _of_stack(look: Look, stack: str, stacks: Sequence[str]) -> Finding:
     ratio = _ratio(layers, bulk, low, high)
     laws = {"all tokens": _law(layers, every), "without the most massive tokens": _law(layers, bulk)}
     said = zip(laws.items(), (every, bulk), strict=True)
-    words = "; ".join(f"{name}, {_words(law, layers, values)}" for (name, law), values in said)
+    words = "; ".join(f"{name}, {_words(law, values)}" for (name, law), values in said)
     reach = f"from block {layers[0]} to block {layers[-1]}" if len(layers) > 1 else f"after {blocks(layers)}"
     says = f"Mean square q of the stream{of_stack(stack, stacks)} {reach}: {words}."
     if ratio > FLAT**0.5 and {low, high} - {layers[0], layers[-1]}:
@@ -90,7 +88,7 @@ def _law(layers: Sequence[int], values: Sequence[float]) -> GrowthLaw | None:
     return growth_law((x, y)) if max(y) > FLAT * min(y) else None
 
 
-def _words(law: GrowthLaw | None, layers: Sequence[int], values: Sequence[float]) -> str:
+def _words(law: GrowthLaw | None, values: Sequence[float]) -> str:
     known = [value for value in values if math.isfinite(value)]
     if not known:
         return "it has no finite value"
@@ -103,14 +101,12 @@ def _words(law: GrowthLaw | None, layers: Sequence[int], values: Sequence[float]
         return f"it stays at {least}" if least == most else f"it stays between {least} and {most}"
     if law is None:
         return f"{ends}, too few blocks for a law"
-    error = _error(law, layers, values)
-    if error > POOR:
-        return (
-            f"{ends} by no law of two parameters (the nearest, {law.law}, has a typical error of {100 * error:.0f} %)"
-        )
+    if law.poor:
+        typical = f"{100 * law.error:.0f} %"
+        return f"{ends} by no law of two parameters (the nearest, {law.law}, has a typical error of {typical})"
     ranking = sorted(law.delta_aic, key=law.delta_aic.__getitem__)
     return (
-        f"{ends}, and the nearest law is {law.law}, {_with_numbers(law)} (typical error {100 * error:.0f} %; "
+        f"{ends}, and the nearest law is {law.law}, {_with_numbers(law)} (typical error {100 * law.error:.0f} %; "
         f"next: {ranking[1]}, ΔAIC {law.delta_aic[ranking[1]]:.1f})"
     )
 
@@ -118,14 +114,6 @@ def _words(law: GrowthLaw | None, layers: Sequence[int], values: Sequence[float]
 def _with_numbers(law: GrowthLaw) -> str:
     formula = law.formula.replace("y", "q", 1).replace("a", number(law.a), 1)
     return formula.replace("b·", f"{number(law.b)}·").replace("+ −", "− ")
-
-
-def _error(law: GrowthLaw, layers: Sequence[int], values: Sequence[float]) -> float:
-    """Return the root mean square of the relative residuals."""
-    at, y = np.asarray(layers, dtype=float), np.asarray(values)
-    kept = np.isfinite(y) & (y > 0)
-    residual = (y[kept] - law.predict(at[kept])) / y[kept]
-    return float(np.sqrt(np.mean(residual**2)))
 
 
 def _numbers(law: GrowthLaw | None) -> dict[str, Any] | None:

@@ -33,11 +33,15 @@ def check_streams(a: pd.DataFrame, b: pd.DataFrame) -> None:
     """Refuse streams that only one of two tables has: to say that the rest agrees would hide them.
 
     Raises:
-        DataError: one has a number where the other has none.
+        DataError: one has a number where the other has none, or no stack is in both.
     """
     states = _states(a), _states(b)
     if not all(len(state) for state in states):
         return
+    stacks = [list(state.index.unique("stack")) for state in states]
+    if not set(stacks[0]) & set(stacks[1]):
+        one, other = (" and ".join(name or "no stack" for name in names) for names in stacks)
+        raise DataError(f"A's streams are of {one}, B's of {other}: compare runs whose stacks have the same names")
     both = pd.concat(states, axis=1, keys=["A", "B"]).sort_index(level="layer", kind="stable", sort_remaining=False)
     for key, row in both.iterrows():
         for side, other, table in (("A", "B", a), ("B", "A", b)):

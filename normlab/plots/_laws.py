@@ -38,8 +38,8 @@ class FittedLaw:
 
     @property
     def holds(self) -> bool:
-        """Whether there is a law to draw: the seeds agree on one, or it is flat and so looks the same in all."""
-        return self.fit.decided or self._flat
+        """Whether there is a law to draw: the seeds agree on one that fits, or it is flat and so the same in all."""
+        return not self.fit.poor and (self.fit.decided or self._flat)
 
     @property
     def _flat(self) -> bool:
@@ -48,11 +48,11 @@ class FittedLaw:
 
     @property
     def label(self) -> str:
-        """The law with its numbers, and how many seeds chose it; or that the seeds do not agree on one."""
+        """The law with its numbers, and how many seeds chose it; or why there is none."""
+        if not self.holds:
+            return self._none
         if self._flat:
             return f"q ≈ {number(float(self.fit.predict([1.0, float(self.depth)]).mean()))}, flat"
-        if not self.fit.decided:
-            return self._undecided
         a, b = number(self.fit.a), number(abs(self.fit.b))
         right = self.fit.formula.split(" = ")[1].replace("a", a, 1).replace("+ b", f"{_sign(self.fit.b)} {b}")
         left = "ln q" if self.fit.formula.startswith("ln y") else "q"
@@ -63,9 +63,11 @@ class FittedLaw:
         return f"{self.fit.votes[self.fit.law]}/{self.fit.n_seeds} seeds"
 
     @property
-    def _undecided(self) -> str:
+    def _none(self) -> str:
         votes, seeds = self.fit.votes[self.fit.law], self.fit.n_seeds
         form = self.fit.formula.replace("y", "q", 1)
+        if self.fit.poor:
+            return f"no law of two parameters fits (the nearest, {form}, is off by {100 * self.fit.error:.0f} %)"
         if votes < seeds:
             return f"no single law fits ({votes} of {seeds} seeds prefer {form})"
         return f"too few seeds for a law ({'the only seed prefers' if seeds == 1 else f'all {seeds} prefer'} {form})"

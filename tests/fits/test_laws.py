@@ -33,6 +33,15 @@ def test_a_few_seeds_do_not_decide():
     assert "leading, not decided" in chosen._repr_html_()
 
 
+def test_a_law_that_no_curve_follows_is_poor():
+    step = np.where(LAYERS < 12, 4.0, 4000.0)
+    chosen = fits.growth_law((LAYERS, [step] * 5))
+    residual = (step - chosen.predict(LAYERS)) / step
+    assert chosen.error == pytest.approx(np.sqrt(np.mean(residual**2))) and chosen.poor
+    line = 1 + LAYERS * (1 + 0.1 * (-1.0) ** LAYERS)
+    assert 0.05 < fits.growth_law((LAYERS, line)).error < 0.15 and not fits.growth_law((LAYERS, line)).poor
+
+
 def test_growth_of_a_tables_stream(simulated):
     table = simulated.sweep(depths=(32,))
     where = {"site": "stream", "sublayer": "mlp"}

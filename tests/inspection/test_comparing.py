@@ -294,3 +294,5 @@ def test_a_stream_that_only_one_run_has_is_not_passed_over() -> None:
         for pair, names in (((whole, other), "BA"), ((other, whole), "AB")):
             with pytest.raises(DataError, match=says.format(*names)):
                 compare_runs(*pair, "one", "two")
+    with pytest.raises(DataError, match="A's streams are of decoder, B's of encoder"):
+        compare_runs(*(from_rows([rows[0] | {"stack": name}]) for name in ("decoder", "encoder")), "one", "two")

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -87,6 +88,16 @@ def test_a_law_that_the_seeds_do_not_agree_on_is_said_and_not_drawn(sim: ModuleT
     assert written == ["no single law fits (3 of 5 seeds prefer q = a + b·ℓ)"]
     assert {str(line.get_label()) for line in ax.get_lines()} == {"16", "slope ½ (√ℓ)"}
     assert written[0] in PLOTS["stream_growth"].finding(table)
+
+
+@pytest.mark.parametrize("seeds", [1, 5])
+def test_a_law_that_is_far_off_is_said_and_not_drawn(sim: ModuleType, seeds: int) -> None:
+    table = sim.sweep(("pre",), depths=(16,), seeds=seeds)
+    late = table["quantity"].isin(("mean_square", "rms")) & (table["layer"] > 8)
+    ax = normlab.plots.stream_growth(table.assign(value=table["value"].mask(late, 1e4 * table["value"])))
+    (written,) = [text.get_text() for text in ax.texts]
+    assert re.fullmatch(r"no law of two parameters fits \(the nearest, .*, is off by \d+ %\)", written)
+    assert {str(line.get_label()) for line in ax.get_lines()} == {"16", "slope ½ (√ℓ)"}
 
 
 def test_no_law_is_read_from_rows_that_are_not_finite(sim: ModuleType) -> None:
