@@ -50,7 +50,8 @@ def layer_words(found: "pd.DataFrame", probes: int) -> str:
     """Say what the columns of :func:`layer_table` are."""
     measured = set(found["quantity"].unique())
     seeds = len(found[["model_seed", "data_seed"]].drop_duplicates())
-    over = f"over {seeds} seeds" if seeds > 1 else f"of the estimate from {probes} random vectors"
+    alone = f"of the estimate from {probes} random vectors; another seed differs by more: give several by --seeds"
+    over = f"over {seeds} seeds" if seeds > 1 else alone
     spread = [f"±: the standard error {over}."] if measured & {"lyapunov", "apjn"} or seeds > 1 else []
     return "\n".join([*(words for name, words in _MEANINGS.items() if name in measured), *spread])
 

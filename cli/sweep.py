@@ -166,8 +166,11 @@ def _report(output: Output, table: "pd.DataFrame", out: Path) -> dict[str, Any]:
     from normlab.reports import report
     from normlab.sweeps.predicted import theory_of
 
-    output.note("predicting the curves, drawing the plots and writing the report")
-    plots = write_plots(table, out / "plots", theory=theory_of(table, out).table)
+    output.note("predicting the curves")
+    theory = theory_of(table, out).table
+    output.note("drawing the plots")
+    plots = write_plots(table, out / "plots", theory=theory)
+    output.note("writing the report")
     page = report(out, out / "report.html")
     judged = judge_all(table, untested=True)
     verdicts = [verdict for verdict in judged if verdict.verdict != "not-tested"]

@@ -17,6 +17,10 @@ _CURVE: Final = ["stack", "sublayer", "site", "quantity", "role"]
 _SEEDS: Final = ("model_seed", "data_seed")
 #: What tells models of one kind apart.
 _DEPTH: Final = ("depth", "encoder_depth", "spec")
+#: What is shown of a departure besides what tells it from the others.
+_SHOWN: Final = ("site", "quantity", "first", "last", "ratio", "seeds")
+#: Departures that are shown, the largest.
+_MOST: Final = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +37,17 @@ class Departures:
     curves: int
     rows: pd.DataFrame
     nearest: pd.DataFrame
+
+    def __str__(self) -> str:
+        """Return a sentence, and the departures as a table if there are any."""
+        if not len(self.rows):
+            return f"No curve leaves theory: {self.curves} compared, layers in octaves."
+        shown = [name for name in self.rows if name in _SHOWN or self.rows[name].nunique(dropna=False) > 1]
+        heading = (
+            f"Of {self.curves} curves, {len(self.rows)} stretches of layers leave theory by more than the seeds do:"
+        )
+        more = f"\n... and {len(self.rows) - _MOST} more in .rows" if len(self.rows) > _MOST else ""
+        return f"{heading}\n{self.rows[shown].head(_MOST).to_string(index=False)}{more}"
 
 
 def departures(measured: pd.DataFrame, theory: pd.DataFrame, *, level: float = 0.05, least: float = 0.01) -> Departures:

@@ -54,6 +54,15 @@ def test_a_shift_of_less_than_the_spread_is_not_listed_however_many_seeds_show_i
     assert found.rows.empty and set(found.nearest["site"]) == {"stream"}
 
 
+def test_what_it_says() -> None:
+    table = _sweep(5, 0.05, 0)
+    assert str(departures(table, _theory())).startswith("No curve leaves theory: ")
+    found = departures(table.assign(value=3 * table["value"]), _theory())
+    first, *lines = str(found).splitlines()
+    assert first.startswith(f"Of {found.curves} curves, {len(found.rows)} stretches of layers leave theory")
+    assert len(lines) == 14 and lines[-1] == f"... and {len(found.rows) - 12} more in .rows"
+
+
 def test_one_seed_lists_nothing() -> None:
     table = _sweep(1, 0.05, 0)
     assert departures(table.assign(value=3 * table["value"]), _theory()).rows.empty
