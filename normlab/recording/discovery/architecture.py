@@ -175,7 +175,8 @@ def _words(stack: FoundStack) -> str:
     lines += [f"  {equation}" for equation in stack.equations()]
     kinds = dict.fromkeys((norm.position, str(norm.kind)) for part in stack.sublayers for norm in part.norms)
     lines += [f"  {position} norm: {kind}" for position, kind in kinds]
-    lines += [f"  final norm: {stack.final_norm.kind}" if stack.final_norm else "  no final norm"]
+    none = "  no final norm" + (" found" if stack.placement == "unknown" else "")
+    lines += [f"  final norm: {stack.final_norm.kind}" if stack.final_norm else none]
     lines += [f"  equal copies: {_blocks(list(group))}" for group in stack.copies]
     return "\n".join(lines)
 

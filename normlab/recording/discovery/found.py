@@ -19,6 +19,7 @@ _PLACEMENTS = {
     (False, True, False): "reordered",
 }
 _CLOSING = "a norm on the stream closes the block"
+_BESIDE = "its update is not added to what the update before it was added to, as where streams go side by side"
 _CARRIED = {"normed": "the normed stream", "stream+block_input": "the stream and the block's input"}
 
 
@@ -39,6 +40,8 @@ def _sublayer(tracks: Tracks, row: Row, place: Place, branch: Branch) -> FoundSu
     parallel = len(place.branches) > 1 or not tracks.flow.depends(branch.base, _stream_before(row, place))
     skip = _skip(tracks, place)
     placement, reason = _one_placement(branch, norms, skip, _closes(row, place))
+    if place is not row.places[0] and not tracks.flow.depends(place.skip.start, _stream_before(row, place)):
+        skip, placement, reason = "unknown", "unknown", _BESIDE
     return FoundSubLayer(
         place.layer,
         branch.kind,

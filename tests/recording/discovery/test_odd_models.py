@@ -147,6 +147,31 @@ def test_scales_on_branch_and_skip(rebuilds: Callable[..., int]) -> None:
     assert rebuilds(model, found, lambda: model(_tokens())) == 0  # what is scaled shows at no module
 
 
+class Reversible(nn.Module):
+    """Two streams side by side; what is added to one is computed of the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.last = nn.Embedding(20, 16), nn.LayerNorm(16)
+        self.blocks = nn.ModuleList(
+            nn.ModuleList(nn.Sequential(nn.LayerNorm(16), _mlp(16)) for _ in range(2)) for _ in range(3)
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        one = two = self.table(tokens)
+        for first, second in self.blocks:
+            one = one + first(two)
+            two = two + second(one)
+        return self.last(one + two)
+
+
+def test_streams_side_by_side_are_not_taken_for_one() -> None:
+    found = nl.discover(Reversible(), torch.arange(10).view(2, 5))
+    (stack,) = found.stacks
+    assert stack.placement == "unknown" and "streams go side by side" in stack.reason
+    assert "no final norm found" in str(found)
+
+
 def test_a_model_without_a_residual_stream_says_so() -> None:
     found = nl.discover(_mlp(4), torch.ones(2, 4))
     assert found.placement == "unknown" and "no residual stream found" in str(found)
