@@ -169,7 +169,6 @@ def test_streams_side_by_side_are_not_taken_for_one() -> None:
     found = nl.discover(Reversible(), torch.arange(10).view(2, 5))
     (stack,) = found.stacks
     assert stack.placement == "unknown" and "streams go side by side" in stack.reason
-    assert "no final norm found" in str(found)
 
 
 def test_a_model_without_a_residual_stream_says_so() -> None:
