@@ -59,8 +59,10 @@ def _compared(table: pd.DataFrame, name: str) -> pd.DataFrame:
     if varying:
         cells = [column for column in varying if column in CELL_COLUMNS or column not in COLUMNS]
         what = (cells or varying)[0]
-        values = ", ".join(str(value) for value in rows[what].drop_duplicates().tolist()[:4])
-        raise DataError(f"{name} holds several models or steps ({what} {values}): choose one with --where")
+        found = rows[what].drop_duplicates().tolist()
+        values = ", ".join(str(value) for value in found[:4])
+        one = " and ".join(f"{column} == {rows[column].tolist()[0]!r}" for column in cells or [what])
+        raise DataError(f'{name} holds several models or steps ({what} {values}): choose one with --where "{one}"')
     kept = [*_PLACE, *(seed for seed in _SEEDS if seed in rows.columns), "value"]
     frame = rows[kept].copy()
     for column in ("stack", "sublayer", "site", "role", "name"):
