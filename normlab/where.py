@@ -32,3 +32,8 @@ class Where:
     encoder_depth: int
     decoder_depth: int
     width: int
+
+    @property
+    def starts_block(self) -> bool:
+        """Whether it is its block's first."""
+        return (self.index - 1) % self.sublayers == 0

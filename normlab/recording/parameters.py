@@ -89,7 +89,6 @@ class Parameters:
 
     def __init__(self, model: nn.Module, parameters: Sequence[Parameter]) -> None:
         self._model, self._planned = model, parameters
-        self._packed = frozenset(index for index, one in enumerate(parameters) if one.rows is not None)
         self._last: tuple[tuple[torch.dtype, ...], Grouped] | None = None
         self._find()
         self._held: list[Tensor | None] = [*self._tensors()]
@@ -166,15 +165,11 @@ class Parameters:
         """
         tensors = self._tensors()
         gradients = [tensor.grad for tensor in tensors]
-        there = [index for index, gradient in enumerate(gradients) if gradient is not None]
-        present = [gradient for gradient in gradients if gradient is not None]
+        present = [(index, gradient) for index, gradient in enumerate(gradients) if gradient is not None]
+        there = [index for index, _ in present]
         with torch.no_grad():
-            values, found = list(tensors), list(map(_values, present))
-            for index in self._packed:
-                values[index] = part_of(tensors[index], self._planned[index])
-            for index, member in enumerate(there):
-                if member in self._packed:
-                    found[index] = part_of(found[index], self._planned[member])
+            values = [part_of(tensor, part) for tensor, part in zip(tensors, self._planned, strict=True)]
+            found = [part_of(_values(gradient), self._planned[index]) for index, gradient in present]
             sizes = sizes_of(values + found)
         every = np.zeros((len(tensors), 6))
         every[:, :3] = sizes[: len(tensors)]

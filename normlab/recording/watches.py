@@ -22,13 +22,11 @@ class Slot(NamedTuple):
         address: where its rows belong.
         kind: what kind of sums it gets.
         port: the tensor.
-        reported: whether its rows were asked for, or it only serves those of others.
     """
 
     address: Address
     kind: Kind
     port: Port
-    reported: bool
 
 
 @dataclass(eq=False)
@@ -111,6 +109,7 @@ class Watches:
 
     Attributes:
         slots: everything that is expected.
+        reported: numbers of the slots whose rows were asked for, without that of the loss; the others serve them.
         by_module: what is read at each module, by the module's identity.
         once: whether every module runs once in a pass.
         in_place: whether tensors may be changed in place after they were seen.
@@ -121,7 +120,7 @@ class Watches:
 
     def __init__(self, model: nn.Module, plan: SitePlan, selection: Selection) -> None:
         self.slots: list[Slot] = []
-        self._reported: set[int] | None = None
+        self.reported: set[int] = set()
         self.by_module: dict[int, Watch] = {}
         self.once, self.in_place = plan.once, plan.in_place
         self._modules = dict(model.named_modules(remove_duplicate=False))
@@ -137,13 +136,6 @@ class Watches:
                 self._watch(scores.key).scores.append((self._slot(scores.address, "scores", scores.key), scores))
         if plan.loss is not None and "loss" in selection.quantities:
             self._watch(plan.loss).loss = (self._slot(Address(), "loss", plan.loss), plan.loss)
-
-    @property
-    def reported(self) -> set[int]:
-        """Numbers of the slots that somebody asked for, without that of the loss."""
-        if self._reported is None:
-            self._reported = {index for index, slot in enumerate(self.slots) if slot.reported and slot.kind != "loss"}
-        return self._reported
 
     def _observe(self, observed: Observed) -> None:
         address, port, heads = observed.address, observed.port, observed.heads
@@ -169,7 +161,9 @@ class Watches:
             watch.remembered += not together(port, last)
 
     def _slot(self, address: Address, kind: Kind, port: Port, *, reported: bool = True) -> int:
-        self.slots.append(Slot(address, kind, port, reported))
+        if reported and kind != "loss":
+            self.reported.add(len(self.slots))
+        self.slots.append(Slot(address, kind, port))
         return len(self.slots) - 1
 
     def part(self, whole: PortWatch, path: tuple[int | str, ...]) -> PortWatch:
@@ -186,8 +180,8 @@ class Watches:
         return whole.parts[path]
 
     def _of_part(self, slot: int, port: Port, suffix: str) -> int:
-        old, self._reported = self.slots[slot], None
-        self.slots[slot] = old._replace(reported=False)
+        old = self.slots[slot]
+        self.reported.discard(slot)
         return self._slot(old.address._replace(name=old.address.name + suffix), old.kind, port)
 
     def identity(self, port: Port) -> int:

@@ -219,7 +219,7 @@ def _before(
 
 def into_block_input(step: Step, state: Gradient) -> Gradient:
     """Add what a connection around the block's sub-layers brings back to its input (B3)."""
-    if not step.starts_block or state.direct is None or state.to_direct is None:
+    if not step.where.starts_block or state.direct is None or state.to_direct is None:
         return state
     x, old = state.x + state.direct + state.to_direct.both, state.old
     if isinstance(old, np.ndarray):

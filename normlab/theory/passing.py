@@ -43,7 +43,7 @@ class Passing:
         if step.wiring.skip == "stream+block_input":
             left = sums(scaled(step.wiring.skip_scale**2, back.total), geometry)
             self._leaves |= zip(places, _listed(left, len(places)), strict=True)
-        elif step.starts_block and self._around:
+        elif step.where.starts_block and self._around:
             through = replace(back, before=_through_only(back))
             met = *sums(through.before, geometry), *sums(back.before, geometry)
             self._meets |= zip(places, _listed(met, len(places)), strict=True)

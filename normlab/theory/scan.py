@@ -78,7 +78,7 @@ def scan(steps: Sequence[Step], state: Gradient, anew: Array | None = None) -> S
         maps = known.get(key) or known.setdefault(key, _maps(step, names))
         maps.seen.append((layer, vectors))
         names, vectors = maps.names, maps.back(layer, vectors)
-        if step.starts_block:
+        if step.where.starts_block:
             if "direct" in names:
                 names, vectors = _vectors(into_block_input(step, _gradient(names, vectors.T)))
             if anew is not None:

@@ -58,11 +58,6 @@ class Step:
     of_total: Spread
 
     @property
-    def starts_block(self) -> bool:
-        """Whether it is its block's first."""
-        return (self.where.index - 1) % self.where.sublayers == 0
-
-    @property
     def layers(self) -> NDArray[np.int64]:
         """Its block's number, or those of several."""
         return self.places // self.where.sublayers + 1

@@ -37,11 +37,6 @@ class Place:
     gains: Gains
 
     @property
-    def starts_block(self) -> bool:
-        """Whether it is its block's first."""
-        return (self.where.index - 1) % self.where.sublayers == 0
-
-    @property
     def kind(self) -> Hashable:
         """What sub-layers have in common that are carried at once: all but numbers other than 0 and 1."""
         switches = (value if name not in _SCALES else _plain(value) for name, value in vars(self.wiring).items())
@@ -98,7 +93,7 @@ def passed(norms: Norms, place: Place, state: State, geometry: Geometry, memory:
         NoTheory: a part of it has no closure, or the stream overflows.
     """
     spec, wiring = norms.spec, place.wiring
-    if place.starts_block:
+    if place.where.starts_block:
         state = state.entered
     source, held = (state.block_input, state.block_held) if spec.parallel else (state.x, state.held)
     if wiring.inner_norm:

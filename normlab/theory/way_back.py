@@ -50,6 +50,6 @@ class WayBack:
             arrived = of_first(self.end.x, like=self._walked.out)
             self.end, back = step_back(step, self.end)
             yield Visit(arrived, back)
-            if self._jacobian and step.starts_block:
+            if self._jacobian and step.where.starts_block:
                 self.end, grown = growths(self.end, self._walked.geometry)
                 self.growth.append(grown)

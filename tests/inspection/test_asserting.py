@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -56,9 +57,9 @@ def test_of_several_rows_that_fail_the_farthest_is_named(table: pd.DataFrame) ->
 
 @pytest.mark.parametrize("given", [3, None, b"loss < 1", ["loss < 1"]])
 @pytest.mark.usefixtures("unchecked")
-def test_a_condition_is_text(given: object) -> None:
+def test_a_condition_is_text(given: Any) -> None:
     with pytest.raises(DataError, match="cannot be read: write it as in"):
-        parse(given)  # type: ignore[arg-type]
+        parse(given)
 
 
 class Tilted(torch.nn.Module):

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -146,10 +147,10 @@ def test_a_model_of_zeros_has_no_number_that_is_not_finite(planted: ModuleType) 
     ],
 )
 @pytest.mark.usefixtures("unchecked")
-def test_an_argument_of_another_kind_is_one_sentence(planted: ModuleType, given: dict[str, object], says: str) -> None:
+def test_an_argument_of_another_kind_is_one_sentence(planted: ModuleType, given: dict[str, Any], says: str) -> None:
     model = planted.clean()
     with pytest.raises(DataError, match=says):
-        nl.inspect(model, tokens=8, **given)  # type: ignore[arg-type]
+        nl.inspect(model, tokens=8, **given)
     if "tokenizer" not in given:
         with pytest.raises(DataError, match=says):
-            nl.compare(model, model, tokens=8, **given)  # type: ignore[arg-type]
+            nl.compare(model, model, tokens=8, **given)

@@ -17,7 +17,7 @@ def end_to_end(walked: Forward) -> dict[int, float]:
     state, found = Gradient(walked.geometry.own + 0 * walked.out), {}
     for step in reversed(walked.steps):
         state, _ = step_back(step, state, parameters=False)
-        if step.starts_block:
+        if step.where.starts_block:
             found[step.where.layer - 1] = float(walked.geometry.mean_square(state.x))
     return found
 

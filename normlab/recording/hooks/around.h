@@ -22,7 +22,7 @@ inline Ref by_python(Around *around, PyObject *method, PyObject *const *args, Py
 }
 
 inline const Module *watched(const Around *around, const PyObject *module) {
-  const Modules &modules = *reinterpret_cast<Reader *>(around->reader)->modules;
+  const Modules &modules = *as<Reader>(around->reader)->modules;
   const auto found = modules.find(module);
   return found == modules.end() ? nullptr : &found->second;
 }
@@ -58,14 +58,14 @@ inline bool is_taken(const Around *around, PyObject *module, PyObject *args, PyO
   if (!is_own_thread(around)) return false;
   const Module *watch = watched(around, module);
   if (!watch) return true;
-  Reader *reader = reinterpret_cast<Reader *>(around->reader);
+  Reader *reader = as<Reader>(around->reader);
   return watch->usual && reader->armed && PyTuple_Check(args) && is_empty(around->attachment, names._behind) &&
          !is_unseen(around) && !is_recomputing() && ran(reader, *watch, args, result);
 }
 
 PyObject *before(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   return for_python([&] {
-    Around *around = reinterpret_cast<Around *>(self);
+    Around *around = as<Around>(self);
     const bool is_quiet = count == 2 && starts_quietly(around, args[0]);
     return is_quiet ? none() : by_python(around, names._before, args, count);
   });
@@ -73,7 +73,7 @@ PyObject *before(PyObject *self, PyObject *const *args, Py_ssize_t count) {
 
 PyObject *after(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   return for_python([&] {
-    Around *around = reinterpret_cast<Around *>(self);
+    Around *around = as<Around>(self);
     if (count != 4 || !is_taken(around, args[0], args[1], args[3])) return by_python(around, names._after, args, count);
     done(PyObject_SetAttr(around->attachment, names._done, args[0]));
     return none();
@@ -82,7 +82,7 @@ PyObject *after(PyObject *self, PyObject *const *args, Py_ssize_t count) {
 
 PyObject *over(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   return for_python([&] {
-    Around *around = reinterpret_cast<Around *>(self);
+    Around *around = as<Around>(self);
     if (count != 3 || !is_own_thread(around) || args[0] == around->model ||
         attribute(around->attachment, names._done) != args[0])
       return by_python(around, names._over, args, count);
@@ -95,7 +95,7 @@ PyObject *around_new(PyTypeObject *type, PyObject *args, PyObject *) {
   PyObject *attachment, *reader, *model, *unseen;
   unsigned long thread;
   if (!PyArg_ParseTuple(args, "OO!OOk", &attachment, &ReaderType, &reader, &model, &unseen, &thread)) return nullptr;
-  Around *around = reinterpret_cast<Around *>(type->tp_alloc(type, 0));
+  Around *around = as<Around>(type->tp_alloc(type, 0));
   if (!around) return nullptr;
   around->attachment = Py_NewRef(attachment);
   around->reader = Py_NewRef(reader);
@@ -106,7 +106,7 @@ PyObject *around_new(PyTypeObject *type, PyObject *args, PyObject *) {
 }
 
 void around_free(PyObject *self) {
-  Around *around = reinterpret_cast<Around *>(self);
+  Around *around = as<Around>(self);
   for (PyObject *held : {around->attachment, around->reader, around->model, around->unseen}) Py_XDECREF(held);
   Py_TYPE(self)->tp_free(self);
 }
@@ -121,12 +121,8 @@ PyMethodDef around_methods[] = {
 PyTypeObject AroundType = {PyVarObject_HEAD_INIT(nullptr, 0) "normlab.recording._native.Around"};
 
 inline void ready_around() {
-  AroundType.tp_basicsize = sizeof(Around);
-  AroundType.tp_flags = Py_TPFLAGS_DEFAULT;
   AroundType.tp_new = around_new;
-  AroundType.tp_dealloc = around_free;
-  AroundType.tp_methods = around_methods;
-  done(PyType_Ready(&AroundType));
+  ready<Around>(AroundType, around_free, around_methods, nullptr);
 }
 
 }  // namespace

@@ -23,20 +23,20 @@ inline Ref gradient_record(Reader *reader, PyObject *gradient, PyObject *mask) {
   if (reader->scaled || !read(gradient, view) || !read_mask(mask, view, keep)) return Ref();
   if (reader->last != Py_None && reader->last_mask == mask) {
     const Ref last = Ref::to(reader->last);
-    const Found *found = as_found(last);
+    const Found *found = as<Found>(last);
     if (is_still(found, gradient)) return Ref::to(found->record);
   }
   Ref record = gradient_of(view, keep);
   if (!record) return record;
   const Ref last = new_found(gradient);
-  replace(as_found(last)->record, record);
+  replace(as<Found>(last)->record, record);
   replace(reader->last, last);
   replace(reader->last_mask, mask);
   return record;
 }
 
 inline void take_gradient(Awaiting *self, PyObject *gradient) {
-  Reader *reader = reinterpret_cast<Reader *>(self->reader);
+  Reader *reader = as<Reader>(self->reader);
   const Ref observer = Ref::to(reader->observer);
   // There is no gradient where only other results of the same operation are used.
   if (observer == Py_None || gradient == Py_None) return;
@@ -63,7 +63,7 @@ PyObject *awaiting_call(PyObject *self, PyObject *const *args, size_t number, Py
     return nullptr;
   }
   return for_python([&] {
-    take_gradient(reinterpret_cast<Awaiting *>(self), args[0]);
+    take_gradient(as<Awaiting>(self), args[0]);
     return none();
   });
 }
@@ -83,7 +83,7 @@ inline Ref new_awaiting(PyObject *reader, PyObject *ledger, PyObject *mask) {
 }
 
 int awaiting_traverse(PyObject *self, visitproc visit, void *arg) {
-  Awaiting *awaiting = reinterpret_cast<Awaiting *>(self);
+  Awaiting *awaiting = as<Awaiting>(self);
   Py_VISIT(awaiting->reader);
   Py_VISIT(awaiting->ledger);
   return 0;
@@ -91,7 +91,7 @@ int awaiting_traverse(PyObject *self, visitproc visit, void *arg) {
 
 void awaiting_free(PyObject *self) {
   PyObject_GC_UnTrack(self);
-  Awaiting *awaiting = reinterpret_cast<Awaiting *>(self);
+  Awaiting *awaiting = as<Awaiting>(self);
   for (PyObject *held : {awaiting->reader, awaiting->ledger, awaiting->keep, awaiting->bookings}) Py_DECREF(held);
   PyObject_GC_Del(self);
 }
@@ -107,14 +107,11 @@ PyMemberDef awaiting_members[] = {
 PyTypeObject AwaitingType = {PyVarObject_HEAD_INIT(nullptr, 0) "normlab.recording._native.Awaiting"};
 
 inline void ready_awaiting() {
-  AwaitingType.tp_basicsize = sizeof(Awaiting);
-  AwaitingType.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL;
   AwaitingType.tp_vectorcall_offset = offsetof(Awaiting, call);
   AwaitingType.tp_call = PyVectorcall_Call;
-  AwaitingType.tp_dealloc = awaiting_free;
   AwaitingType.tp_traverse = awaiting_traverse;
-  AwaitingType.tp_members = awaiting_members;
-  done(PyType_Ready(&AwaitingType));
+  constexpr unsigned long flags = Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL;
+  ready<Awaiting>(AwaitingType, awaiting_free, nullptr, awaiting_members, flags);
 }
 
 }  // namespace

@@ -14,8 +14,6 @@ struct Found {
 
 extern PyTypeObject FoundType;
 
-inline Found *as_found(PyObject *object) { return reinterpret_cast<Found *>(object); }
-
 inline PyObject *referred(PyObject *ref) {
 #if PY_VERSION_HEX >= 0x030D0000
   PyObject *object;
@@ -32,7 +30,7 @@ inline Ref new_found(PyObject *tensor) {
   Ref ref = got(PyWeakref_NewRef(tensor, nullptr));
   const int64_t now = version(tensor);
   Ref made = got(reinterpret_cast<PyObject *>(PyObject_New(Found, &FoundType)));
-  Found *found = as_found(made);
+  Found *found = as<Found>(made);
   found->ref = ref.give();
   found->record = Py_NewRef(Py_None);
   found->bookings = Py_NewRef(Py_None);
@@ -57,7 +55,7 @@ PyObject *found_new(PyTypeObject *, PyObject *args, PyObject *) {
 }
 
 void found_free(PyObject *self) {
-  Found *found = as_found(self);
+  Found *found = as<Found>(self);
   Py_DECREF(found->ref);
   Py_DECREF(found->record);
   Py_DECREF(found->bookings);
@@ -65,12 +63,12 @@ void found_free(PyObject *self) {
 }
 
 PyObject *found_is_still(PyObject *self, PyObject *tensor) {
-  return for_python([&] { return got(PyBool_FromLong(is_still(as_found(self), tensor))); });
+  return for_python([&] { return got(PyBool_FromLong(is_still(as<Found>(self), tensor))); });
 }
 
 PyObject *found_tensor(PyObject *self, PyObject *) {
   return for_python([&] {
-    const Found *found = as_found(self);
+    const Found *found = as<Found>(self);
     Ref tensor = Ref::to(referred(found->ref));
     return tensor && is_still(found, tensor) ? std::move(tensor) : none();
   });
@@ -91,13 +89,8 @@ PyMemberDef found_members[] = {
 PyTypeObject FoundType = {PyVarObject_HEAD_INIT(nullptr, 0) "normlab.recording._native.Found"};
 
 inline void ready_found() {
-  FoundType.tp_basicsize = sizeof(Found);
-  FoundType.tp_flags = Py_TPFLAGS_DEFAULT;
   FoundType.tp_new = found_new;
-  FoundType.tp_dealloc = found_free;
-  FoundType.tp_methods = found_methods;
-  FoundType.tp_members = found_members;
-  done(PyType_Ready(&FoundType));
+  ready<Found>(FoundType, found_free, found_methods, found_members);
 }
 
 }  // namespace

@@ -38,6 +38,12 @@ class Ref {
   PyObject *object = nullptr;
 };
 
+// An object as the struct that it is.
+template <class Struct> Struct *as(PyObject *object) { return reinterpret_cast<Struct *>(object); }
+
+// What stands at a place of a tuple, borrowed.
+inline PyObject *entry(PyObject *tuple, Py_ssize_t at) { return PyTuple_GET_ITEM(tuple, at); }
+
 // Returns to Python what `run` gives, or null and an exception: whatever is thrown ends here.
 template <class Run>
 PyObject *for_python(Run run) {
@@ -61,11 +67,22 @@ inline void done(int status) {
   if (status < 0) throw Raised();
 }
 
+// Completes a type, whose other slots have been filled in.
+template <class Struct>
+void ready(PyTypeObject &type, destructor free, PyMethodDef *methods, PyMemberDef *members, unsigned long flags = 0) {
+  type.tp_basicsize = sizeof(Struct);
+  type.tp_flags = Py_TPFLAGS_DEFAULT | flags;
+  type.tp_dealloc = free;
+  type.tp_methods = methods;
+  type.tp_members = members;
+  done(PyType_Ready(&type));
+}
+
 #define NAMES(X) \
-  X(_backward_hooks) X(_base) X(_behind) X(_booked) X(_calls) X(_done) X(_eager) X(_forward_hooks) X(_version) \
+  X(_backward_hooks) X(_base) X(_behind) X(_booked) X(_done) X(_eager) X(_forward_hooks) X(_version) \
   X(data_ptr) X(dtype) X(forced) X(is_contiguous) X(is_cpu) X(is_inference) X(is_neg) X(layout) X(ledger) X(mask) \
-  X(numel) X(_register_hook_dict) X(grad_fn) X(requires_grad) X(shape) X(stride) X(tokens) X(_activation) X(_after) X(_before) \
-  X(_compare) X(_over) X(take_gradient) X(without_gradient) X(activation) X(gradient) X(pair)
+  X(numel) X(_register_hook_dict) X(grad_fn) X(requires_grad) X(shape) X(stride) X(tokens) X(_activation) \
+  X(_after) X(_before) X(_compare) X(_over) X(take_gradient) X(without_gradient) X(activation) X(gradient) X(pair)
 
 #define DECLARE(name) PyObject *name;
 struct { NAMES(DECLARE) PyObject *dynamo; } names;

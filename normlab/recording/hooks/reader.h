@@ -72,7 +72,7 @@ inline void append(PyObject *list, std::initializer_list<PyObject *> objects) {
 inline Ref found_of(Reader *reader, PyObject *tensor) {
   const Ref key = got(PyLong_FromVoidPtr(tensor));
   Ref known = item(reader->found, key);
-  if (known && is_still(as_found(known), tensor)) return known;
+  if (known && is_still(as<Found>(known), tensor)) return known;
   Ref made = new_found(tensor);
   done(PyDict_SetItem(reader->found, key, made));
   return made;
@@ -100,7 +100,7 @@ class Call {
       PyObject *tensor = result;
       if (port.argument >= 0) {
         if (port.argument >= PyTuple_GET_SIZE(args)) return false;
-        tensor = PyTuple_GET_ITEM(args, port.argument);
+        tensor = entry(args, port.argument);
       }
       Seen &one = seen[at];
       one.tensor = tensor;
@@ -146,7 +146,7 @@ class Call {
       done(PyObject_SetAttr(reader->observer, names.tokens, tokens));
     }
     const Ref known = found_of(reader, one.tensor);
-    Found *found = as_found(known);
+    Found *found = as<Found>(known);
     if (port.uses) {
       const Ref kept_for = got(Py_BuildValue("(OOl)", one.tensor, static_cast<PyObject *>(known), port.uses));
       done(PyDict_SetItem(reader->remembered, port.watch, kept_for));
@@ -210,9 +210,9 @@ class Call {
       return true;
     }
     term.held = item(reader->remembered, operand.watch);
-    if (!term.held || Py_TYPE(PyTuple_GET_ITEM(static_cast<PyObject *>(term.held), 1)) != &FoundType) return false;
-    term.tensor = PyTuple_GET_ITEM(static_cast<PyObject *>(term.held), 0);
-    const Found *found = as_found(PyTuple_GET_ITEM(static_cast<PyObject *>(term.held), 1));
+    if (!term.held || Py_TYPE(entry(term.held, 1)) != &FoundType) return false;
+    term.tensor = entry(term.held, 0);
+    const Found *found = as<Found>(entry(term.held, 1));
     return found->record != Py_None && is_still(found, term.tensor) && read(term.tensor, term.view);
   }
 
@@ -220,13 +220,13 @@ class Call {
     if (operand.index >= 0) return;
     const Ref kept = item(reader->remembered, operand.watch);
     if (!kept) return;
-    const int64_t uses = number(PyTuple_GET_ITEM(static_cast<PyObject *>(kept), 2));
+    const int64_t uses = number(entry(kept, 2));
     if (uses <= 1) {
       done(PyDict_DelItem(reader->remembered, operand.watch));
       return;
     }
-    const Ref less = got(Py_BuildValue("(OOL)", PyTuple_GET_ITEM(static_cast<PyObject *>(kept), 0), PyTuple_GET_ITEM(static_cast<PyObject *>(kept), 1),
-                                       static_cast<long long>(uses - 1)));
+    const Ref less =
+        got(Py_BuildValue("(OOL)", entry(kept, 0), entry(kept, 1), static_cast<long long>(uses - 1)));
     done(PyDict_SetItem(reader->remembered, operand.watch, less));
   }
 
@@ -262,7 +262,7 @@ inline bool ran(Reader *reader, const Module &module, PyObject *args, PyObject *
 }
 
 inline Operand operand_of(PyObject *described) {
-  return {number(PyTuple_GET_ITEM(described, 0)), Ref::to(PyTuple_GET_ITEM(described, 1))};
+  return {number(entry(described, 0)), Ref::to(entry(described, 1))};
 }
 
 // Takes in the description of a module that `usual.py` makes.
@@ -278,7 +278,7 @@ inline Module module_of(PyObject *identity, PyObject *described) {
     PyObject *watch, *forward, *backward;
     int reduced, tokens;
     long uses;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(ports, at), "nOO!O!ppl", &argument, &watch, &PyList_Type, &forward,
+    if (!PyArg_ParseTuple(entry(ports, at), "nOO!O!ppl", &argument, &watch, &PyList_Type, &forward,
                           &PyList_Type, &backward, &reduced, &tokens, &uses))
       throw Raised();
     module.ports.push_back(
@@ -288,7 +288,7 @@ inline Module module_of(PyObject *identity, PyObject *described) {
     Py_ssize_t last;
     PyObject *pair, *slots, *update, *skip;
     int stored;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(sums, at), "OOO!O!np", &pair, &slots, &PyTuple_Type, &update, &PyTuple_Type,
+    if (!PyArg_ParseTuple(entry(sums, at), "OOO!O!np", &pair, &slots, &PyTuple_Type, &update, &PyTuple_Type,
                           &skip, &last, &stored))
       throw Raised();
     module.sums.push_back(
@@ -306,7 +306,7 @@ PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *) {
     return nullptr;
   return for_python([&] {
     Ref made = got(type->tp_alloc(type, 0));
-    Reader *reader = reinterpret_cast<Reader *>(static_cast<PyObject *>(made));
+    Reader *reader = as<Reader>(made);
     reader->modules = new Modules();
     reader->observer = Py_NewRef(Py_None);
     reader->found = Py_NewRef(found);
@@ -330,7 +330,7 @@ PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *) {
 }
 
 int reader_traverse(PyObject *self, visitproc visit, void *arg) {
-  Reader *reader = reinterpret_cast<Reader *>(self);
+  Reader *reader = as<Reader>(self);
   Py_VISIT(reader->observer);
   Py_VISIT(reader->found);
   Py_VISIT(reader->remembered);
@@ -344,7 +344,7 @@ int reader_traverse(PyObject *self, visitproc visit, void *arg) {
 
 int reader_clear(PyObject *self) {
   // Everything else is reached from these only.
-  Reader *reader = reinterpret_cast<Reader *>(self);
+  Reader *reader = as<Reader>(self);
   replace(reader->observer, Py_None);
   Hooked hooked;
   hooked.swap(*reader->hooked);
@@ -353,7 +353,7 @@ int reader_clear(PyObject *self) {
 
 void reader_free(PyObject *self) {
   PyObject_GC_UnTrack(self);
-  Reader *reader = reinterpret_cast<Reader *>(self);
+  Reader *reader = as<Reader>(self);
   for (PyObject *held : {reader->observer, reader->found, reader->remembered, reader->awaited, reader->calls,
                          reader->ran, reader->through_base, reader->last, reader->last_mask})
     Py_XDECREF(held);
@@ -365,7 +365,7 @@ void reader_free(PyObject *self) {
 inline bool is_gone(const std::pair<Ref, Ref> &hook) { return !referred(hook.first); }
 
 PyObject *reader_forget(PyObject *self, PyObject *) {
-  Reader *reader = reinterpret_cast<Reader *>(self);
+  Reader *reader = as<Reader>(self);
   return for_python([&] {
     replace(reader->last, Py_None);
     replace(reader->last_mask, Py_None);
@@ -379,7 +379,7 @@ PyObject *reader_forget(PyObject *self, PyObject *) {
 }
 
 PyObject *reader_close(PyObject *self, PyObject *) {
-  Reader *reader = reinterpret_cast<Reader *>(self);
+  Reader *reader = as<Reader>(self);
   return for_python([&] {
     replace(reader->observer, Py_None);
     reader->armed = false;
@@ -410,15 +410,10 @@ PyMemberDef reader_members[] = {
 PyTypeObject ReaderType = {PyVarObject_HEAD_INIT(nullptr, 0) "normlab.recording._native.Reader"};
 
 inline void ready_reader() {
-  ReaderType.tp_basicsize = sizeof(Reader);
-  ReaderType.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC;
   ReaderType.tp_new = reader_new;
-  ReaderType.tp_dealloc = reader_free;
   ReaderType.tp_traverse = reader_traverse;
   ReaderType.tp_clear = reader_clear;
-  ReaderType.tp_methods = reader_methods;
-  ReaderType.tp_members = reader_members;
-  done(PyType_Ready(&ReaderType));
+  ready<Reader>(ReaderType, reader_free, reader_methods, reader_members, Py_TPFLAGS_HAVE_GC);
 }
 
 }  // namespace

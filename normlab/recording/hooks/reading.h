@@ -36,7 +36,8 @@ inline bool is_readable(PyObject *tensor, Dtype &stored) {
 }
 
 inline const void *memory_of(PyObject *tensor) {
-  return reinterpret_cast<const void *>(static_cast<uintptr_t>(PyLong_AsUnsignedLongLong(asked(tensor, names.data_ptr))));
+  const uintptr_t address = PyLong_AsUnsignedLongLong(asked(tensor, names.data_ptr));
+  return reinterpret_cast<const void *>(address);
 }
 
 // Does so by the getters of torch, one after the other.
@@ -45,8 +46,8 @@ inline bool read_slowly(PyObject *tensor, View &view, int64_t (&sizes)[3], int64
   const Ref shape = attribute(tensor, names.shape), strides = asked(tensor, names.stride);
   if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(static_cast<PyObject *>(shape)) != 3) return false;
   for (int axis = 0; axis < 3; ++axis) {
-    sizes[axis] = number(PyTuple_GET_ITEM(static_cast<PyObject *>(shape), axis));
-    steps[axis] = number(PyTuple_GET_ITEM(static_cast<PyObject *>(strides), axis));
+    sizes[axis] = number(entry(shape, axis));
+    steps[axis] = number(entry(strides, axis));
   }
   view.data = memory_of(tensor);
   if (PyErr_Occurred()) throw Raised();
@@ -100,8 +101,8 @@ inline bool read_mask(PyObject *mask, const View &view, const bool *&keep) {
       return false;
     const Ref shape = attribute(mask, names.shape);
     if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(static_cast<PyObject *>(shape)) != 2 ||
-        number(PyTuple_GET_ITEM(static_cast<PyObject *>(shape), 0)) != view.shape.sequences ||
-        number(PyTuple_GET_ITEM(static_cast<PyObject *>(shape), 1)) != view.shape.tokens)
+        number(entry(shape, 0)) != view.shape.sequences ||
+        number(entry(shape, 1)) != view.shape.tokens)
       return false;
     keep = static_cast<const bool *>(memory_of(mask));
     if (PyErr_Occurred()) throw Raised();

@@ -64,7 +64,7 @@ inline void take_memory(Written *written, int64_t length) {
 
 inline Ref new_written(PyObject *kind, int64_t length) {
   Ref made = got(reinterpret_cast<PyObject *>(PyObject_New(Written, &WrittenType)));
-  Written *written = reinterpret_cast<Written *>(static_cast<PyObject *>(made));
+  Written *written = as<Written>(made);
   written->kind = Py_NewRef(kind);
   written->tokens = 0;
   written->length = length;
@@ -75,7 +75,7 @@ inline Ref new_written(PyObject *kind, int64_t length) {
 }
 
 void written_free(PyObject *self) {
-  Written *written = reinterpret_cast<Written *>(self);
+  Written *written = as<Written>(self);
   Py_DECREF(written->kind);
   if (written->block)
     let_go(written->block);
@@ -85,7 +85,7 @@ void written_free(PyObject *self) {
 }
 
 int written_buffer(PyObject *self, Py_buffer *view, int flags) {
-  Written *written = reinterpret_cast<Written *>(self);
+  Written *written = as<Written>(self);
   return PyBuffer_FillInfo(view, self, written->numbers, written->length * sizeof(double), 1, flags);
 }
 
@@ -100,12 +100,8 @@ PyMemberDef written_members[] = {
 PyTypeObject WrittenType = {PyVarObject_HEAD_INIT(nullptr, 0) "normlab.recording._native.Written"};
 
 inline void ready_written() {
-  WrittenType.tp_basicsize = sizeof(Written);
-  WrittenType.tp_flags = Py_TPFLAGS_DEFAULT;
-  WrittenType.tp_dealloc = written_free;
   WrittenType.tp_as_buffer = &written_buffers;
-  WrittenType.tp_members = written_members;
-  done(PyType_Ready(&WrittenType));
+  ready<Written>(WrittenType, written_free, nullptr, written_members);
 }
 
 // Entries from which on other threads may run while a tensor is read.
@@ -115,7 +111,7 @@ constexpr int64_t LONG = 1 << 20;
 template <class Pass>
 Ref written_by(PyObject *kind, int64_t length, int64_t entries, Pass pass) {
   Ref made = new_written(kind, length);
-  Written *written = reinterpret_cast<Written *>(static_cast<PyObject *>(made));
+  Written *written = as<Written>(made);
   PyThreadState *state = entries < LONG ? nullptr : PyEval_SaveThread();
   written->tokens = pass(written->numbers);
   if (state) PyEval_RestoreThread(state);
