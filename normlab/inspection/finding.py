@@ -17,6 +17,9 @@ SUBLAYER_WORDS: Mapping[str, str] = {
     "embed": "embedding",
 }
 
+#: Those of a block.
+OF_BLOCK: tuple[str, ...] = ("attn", "cross", "mlp")
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from normlab.inspection.finding import SUBLAYER_WORDS, Finding, blocks, listed, number
+from normlab.inspection.finding import OF_BLOCK, SUBLAYER_WORDS, Finding, blocks, listed, number
 from normlab.inspection.sharing import Shared
 
 #: A role's gradient vanishes or grows if its norm changes more than this along the fitted line.
@@ -31,9 +31,7 @@ def gradients(table: pd.DataFrame, backward: bool, shared: Sequence[Shared] = ()
     numbers: dict[str, Any] = {"roles": [], "shared": [one._asdict() for one in shared]}
     if not backward:
         return Finding("gradients", False, "Not looked at: no backward pass was run.", _THRESHOLD, numbers)
-    rows = table[
-        (table["quantity"] == "grad_norm") & table["layer"].notna() & table["sublayer"].isin(["attn", "cross", "mlp"])
-    ]
+    rows = table[(table["quantity"] == "grad_norm") & table["layer"].notna() & table["sublayer"].isin(OF_BLOCK)]
     # The gradient of the keys' bias is zero up to rounding whatever the model does; other biases say nothing new.
     rows = rows[~rows["role"].astype(str).str.endswith("_bias") & (rows["role"] != "other")]
     found = [_of_role(str(stack), str(sub), str(role), each) for (stack, sub, role), each in _grouped(rows)]
@@ -50,6 +48,13 @@ def gradients(table: pd.DataFrame, backward: bool, shared: Sequence[Shared] = ()
 def _of_shared(one: Shared, several: bool) -> str:
     of = f" of the {one.stack}" if several else ""
     which = f"{blocks(one.layers)}{of}"
+    if one.roles:
+        role = f"parameter{'' if len(one.roles) == 1 else 's'} {listed(one.roles)}"
+        where = f"{blocks(one.owners)}{f' of the {one.owner_stack}' if one.owner_stack else ''}"
+        return (
+            f"The {role} of the {SUBLAYER_WORDS[one.sublayer]} of {which} {'is' if len(one.roles) == 1 else 'are'} "
+            f"shared with {where}, where the gradients of all of them stand, as sums."
+        )
     named = f"the {SUBLAYER_WORDS[one.sublayer]} of {which}" if one.sublayer else which
     verb = "shares" if one.sublayer or len(one.layers) == 1 else "share"
     return (

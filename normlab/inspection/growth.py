@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from normlab.errors import counted
 from normlab.fits import LAWS, GrowthLaw, growth_law
 from normlab.inspection.finding import Finding, blocks, number, of_stack
 from normlab.inspection.looking import Look
@@ -41,6 +42,9 @@ def _of_stack(look: Look, stack: str, stacks: Sequence[str]) -> Finding:
     if top == top:
         share = math.floor(1000 * top) / 10  # 100 % is said of all of it only
         says += f" The most massive token of each sequence holds up to {share:g} % of the stream's energy."
+    present = min(one.finite + one.nonfinite for one in ends.values())
+    if present < look.tokens:
+        says += f" The stream has {counted(present, 'token')}, and the batch {look.tokens}."
     if broken := [layer for layer in layers if ends[layer].nonfinite]:
         says += f" After {blocks(broken)} tokens with entries that are not finite are left out."
     return Finding(

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import pandas as pd
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from normlab import table as tables
-from normlab.errors import DataError, RecordingError
+from normlab.errors import DataError, NormlabError, RecordingError
 from normlab.inspection.blocks import idle
 from normlab.inspection.feeding import Windows
 from normlab.inspection.gradients import gradients
@@ -26,7 +26,7 @@ from normlab.inspection.nonfinite import nonfinite
 from normlab.inspection.precision import head_room, rounding
 from normlab.inspection.rows import rows_of
 from normlab.inspection.sharing import shared_by
-from normlab.inspection.subject import LOSSES, Feed, Subject, Task, task_of
+from normlab.inspection.subject import LOSSES, Feed, Subject, Task, short, task_of
 from normlab.models import Transformer
 from normlab.recording import Architecture, SitePlan, record
 from normlab.recording.discovery.example import describes_itself
@@ -103,7 +103,7 @@ def inspect_subject(subject: Subject, windows: Windows, *, backward: bool = True
             *growth(seen),
             massive(seen, feed.words),
             idle(seen),
-            gradients(table, ran, shared_by(plan)),
+            gradients(table, ran, shared_by(plan, architecture.borrowed)),
             logits(seen),
             head_room(seen),
             rounding(seen),
@@ -154,10 +154,21 @@ def _recorded(
     with record(subject.model, sites=plan) as recorder, nullcontext() if backward else torch.no_grad():
         loss = subject.loss(feed, task)
         if loss.requires_grad:
-            loss.backward()
+            _backward(loss, subject.name)
     table = recorder.table()
     subject.model.zero_grad(set_to_none=True)
     return table, float(loss.detach()), loss.requires_grad
+
+
+def _backward(loss: Tensor, name: str) -> None:
+    try:
+        loss.backward()
+    except NormlabError:
+        raise
+    except Exception as error:  # whatever autograd says of a stranger's model
+        raise DataError(
+            f"the backward pass of {name} failed ({short(error)}): inspect it forward only (--no-grad, backward=False)"
+        ) from error
 
 
 def _versions(model: nn.Module) -> dict[str, str]:

@@ -11,7 +11,7 @@ import pandas as pd
 from normlab.errors import counted
 from normlab.inspection.asserting import Outcome, outcome
 from normlab.inspection.conditions import Condition
-from normlab.inspection.finding import Finding, number, plain
+from normlab.inspection.finding import OF_BLOCK, Finding, number, plain
 from normlab.inspection.looking import Look
 from normlab.recording import Architecture
 
@@ -33,7 +33,7 @@ COLUMNS: Final[tuple[tuple[str, str, str, str], ...]] = (
 
 #: What the table calls the text that is used where none is given.
 _DOCUMENTATION: Final = "text:pydoc"
-_ORDER: Final = ("embed", "attn", "cross", "mlp")
+_ORDER: Final = ("embed", *OF_BLOCK)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def by_layer(table: pd.DataFrame) -> pd.DataFrame:
     rows = table[table["layer"].notna() & table["sublayer"].isin(_ORDER)]
     # A block that has several sub-layers of a kind numbers them, as in "attn 2".
     sublayer, name = rows["sublayer"].astype(str), rows["name"].astype(str)
-    numbered = name.str.fullmatch(r"(?:attn|cross|mlp) \d+")
+    numbered = name.str.fullmatch(rf"(?:{'|'.join(OF_BLOCK)}) \d+")
     keys = pd.DataFrame(
         {
             "stack": rows["stack"].astype(str),

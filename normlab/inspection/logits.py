@@ -24,7 +24,7 @@ def logits(look: Look) -> Finding:
     numbers: dict[str, Any] = {"heads": rows, "unseen": [where(at) for at in look.unseen]}
     gap = _gap(look.unseen, stacks)
     if not rows:
-        missing = "Not seen: no softmax over pairs of tokens ran in an attention sub-layer."
+        missing = "Not seen: no softmax over all pairs of tokens ran where tokens are mixed."
         return Finding("attention logits", False, missing if gap else "No attention.", threshold, numbers)
     known = [row for row in rows if row["max_abs"] == row["max_abs"]]
     large = sorted((row for row in known if row["max_abs"] > LARGE_LOGIT), key=lambda row: -row["max_abs"])

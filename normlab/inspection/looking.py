@@ -52,6 +52,7 @@ class Look:
         tracks: for each massive entry its value at each site of its stream.
         dtypes: the dtype of the tensor at each site.
         broken: parameters with entries that are not finite.
+        tokens: the number of tokens of the batch.
     """
 
     streams: dict[Address, Tokens] = field(default_factory=dict)
@@ -63,6 +64,7 @@ class Look:
     tracks: dict[tuple[str, Place], dict[Address, float]] = field(default_factory=dict)
     dtypes: dict[Address, str] = field(default_factory=dict)
     broken: tuple[str, ...] = ()
+    tokens: int = 0
 
 
 def look(model: nn.Module, plan: SitePlan, run: Callable[[], Any], tokens: tuple[int, int]) -> Look:
@@ -74,7 +76,7 @@ def look(model: nn.Module, plan: SitePlan, run: Callable[[], Any], tokens: tuple
         run: runs the model on the batch.
         tokens: numbers of sequences and tokens.
     """
-    found, heads = Look(), Heads(model, plan, tokens)
+    found, heads = Look(tokens=tokens[0] * tokens[1]), Heads(model, plan, tokens)
     eyes = _Eyes(plan, found)
     with torch.no_grad(), heads.watching(), _peaks(model, found.peak):
         with reading(model, eyes.ports, tokens, eyes.see):

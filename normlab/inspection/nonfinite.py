@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from normlab.inspection.finding import Finding, by_stack, listed, place
+from normlab.inspection.finding import OF_BLOCK, Finding, by_stack, listed, place
 from normlab.inspection.looking import Look
 from normlab.recording import Address
 
@@ -69,7 +69,7 @@ def nonfinite(look: Look, table: pd.DataFrame, loss: float, backward: bool) -> F
 
 
 def _blocks(rows: pd.DataFrame) -> list[tuple[str, int]]:
-    rows = rows[rows["layer"].notna() & (rows["layer"] > 0) & rows["sublayer"].isin(["attn", "cross", "mlp"])]
+    rows = rows[rows["layer"].notna() & (rows["layer"] > 0) & rows["sublayer"].isin(OF_BLOCK)]
     places = zip(rows["stack"].astype(str), rows["layer"].astype(int), strict=True)
     return sorted(set(places), key=lambda at: (at[0] != "encoder", at))
 

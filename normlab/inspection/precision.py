@@ -3,6 +3,7 @@
 import math
 from typing import Any, Final
 
+from normlab.errors import counted
 from normlab.inspection.finding import Finding, by_stack, number, place
 from normlab.inspection.looking import Look
 from normlab.recording import Address
@@ -56,7 +57,7 @@ def rounding(look: Look) -> Finding:
     # An update of zero loses nothing and has no share.
     gap = f" No share can be told in {by_stack(blank, stacks)}, whose updates are zero or not finite." if blank else ""
     if not known:
-        says = gap.strip() or "No residual sum was observed."
+        says = gap.strip() or _unseen(look)
         return Finding("rounding of bf16", False, says, threshold, numbers)
     much = [at for at, median in known.items() if median > LOST]
     worst = max(known, key=known.__getitem__)
@@ -72,6 +73,16 @@ def rounding(look: Look) -> Finding:
             f"({_percent(known[worst])})."
         )
     return Finding("rounding of bf16", bool(much), says + gap, threshold, numbers)
+
+
+def _unseen(look: Look) -> str:
+    """Say what was seen instead of a pair of terms: without both of them what their sum loses cannot be told."""
+    if not look.streams:
+        return "Not told: no residual sum was seen, and no stream."
+    return (
+        f"Not told: the stream was seen at {counted(len(look.streams), 'place')}, but no modules show both terms of a "
+        "residual sum, in an order in which they can be compared."
+    )
 
 
 def _percent(share: float) -> str:

@@ -33,7 +33,7 @@ def rows_of(seen: Look) -> Iterator[dict[str, object]]:
                 yield from _valued(key, name, value)
             yield _doublings(key, logit.max_abs)
     for at in seen.unseen:
-        status = "no softmax over pairs of tokens was seen here"
+        status = "no softmax over all pairs of tokens was seen here"
         yield _key(at._replace(site="logits")) | {"quantity": "max_abs", "value": float("nan"), "status": status}
     yield _doublings({"name": seen.peak.module}, seen.peak.max_abs)
 

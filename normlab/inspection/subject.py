@@ -95,13 +95,21 @@ class Subject:
     def architecture(self, feed: Feed) -> Architecture:
         """Find the model's blocks; the example is the start of two sequences of its own batch.
 
+        It is the whole batch where the model takes no other number of tokens.
+
         Raises:
             RecordingError: no residual stream was found.
         """
         short = {name: value[:2, :5] if isinstance(value, Tensor) else value for name, value in feed.kwargs.items()}
         example = short or tuple(value[:2, :5] for value in feed.args)
-        own = isinstance(self.model, Transformer) or describes_itself(self.model)
-        return discover(self.model) if own else discover(self.model, example)
+        if isinstance(self.model, Transformer) or describes_itself(self.model):
+            return discover(self.model)
+        try:
+            return discover(self.model, example)
+        except NormlabError:
+            raise
+        except Exception:  # the whole batch ran
+            return discover(self.model, feed.kwargs or feed.args)
 
     def forward(self, feed: Feed) -> Any:
         """Run the model.

@@ -1,10 +1,12 @@
 """The compiled ``native.cpp``."""
 
+from contextvars import ContextVar
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import Buffer
 
+from normlab.recording.called import Listener
 from normlab.recording.sums import Kind
 
 class Written(Buffer):
@@ -29,13 +31,15 @@ class Reader:
     armed: bool
     scaled: bool
     def __init__(self, *arguments: Any) -> None: ...
+    def listen(self, thread: int, model: nn.Module, unseen: ContextVar[bool]) -> None: ...
     def forget(self) -> None: ...
     def close(self) -> None: ...
 
-class Around:
-    """The hooks of an :class:`Attachment`."""
+class Called:
+    """What :class:`normlab.recording.called.PythonCalled` is."""
 
-    def __init__(self, *arguments: Any) -> None: ...
-    def before(self, *arguments: Any) -> None: ...
-    def after(self, *arguments: Any) -> None: ...
-    def over(self, *arguments: Any) -> None: ...
+    module: nn.Module
+    before: Any
+    listeners: list[Listener]
+    def __init__(self, module: nn.Module, before: Any) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...

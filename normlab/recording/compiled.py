@@ -2,17 +2,19 @@
 
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final
+from weakref import finalize
 
 import torch
 from torch import nn
 
 from normlab.errors import RecordingError
+from normlab.recording.called import compiled_code
 from normlab.recording.plan import Address, Parameter, Port, Residual, Scores, SitePlan
+from normlab.recording.tree import Tree
 
 #: What torch puts between the path of a compiled module and that of what it compiled.
 _WRAPPED: Final = "_orig_mod"
@@ -42,7 +44,7 @@ def is_compiled(model: nn.Module) -> bool:
     """Whether a model, or a module in it, is compiled."""
     return any(
         isinstance(module, _wrappers())
-        or getattr(module, "_compiled_call_impl", None) is not None
+        or compiled_code(module) is not None
         or hasattr(module.forward, "_torchdynamo_orig_callable")
         for module in model.modules()
     )
@@ -56,16 +58,16 @@ def _wrappers() -> tuple[type[nn.Module], ...]:
 
 def plain(path: str) -> str:
     """Return the path of a module or a parameter as if nothing on its way were compiled."""
-    return ".".join(part for part in path.split(".") if part != _WRAPPED)
+    return path if _WRAPPED not in path else ".".join(part for part in path.split(".") if part != _WRAPPED)
 
 
-def through_wrappers(plan: SitePlan, model: nn.Module) -> SitePlan:
+def through_wrappers(plan: SitePlan, tree: Tree) -> SitePlan:
     """Return ``plan`` with the paths that modules and parameters have where some of the modules are compiled."""
-    paths = [path for path, module in model.named_modules(remove_duplicate=False) if isinstance(module, _wrappers())]
-    if not paths:
+    wrappers = _wrappers()
+    if not wrappers or not any(isinstance(module, wrappers) for module in tree.modules.values()):
         return plan
-    modules = {plain(path): path for path, _ in model.named_modules(remove_duplicate=False)}
-    names = {plain(name): name for name, _ in model.named_parameters(remove_duplicate=False)}
+    modules = {plain(path): path for path in tree.modules}
+    names = {plain(name): name for name in tree.places}
 
     def port(one: Port) -> Port:
         return replace(one, module=modules.get(one.module, one.module), plus=tuple(port(other) for other in one.plus))
@@ -104,7 +106,7 @@ class _Uncompiled:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._count = 0
         self._before: Any = None
 
@@ -113,7 +115,6 @@ class _Uncompiled:
         with self._lock:
             if not self._count:
                 self._before = _stance("force_eager")
-                warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global hooks")
             self._count += 1
 
     def leave(self) -> None:
@@ -135,12 +136,27 @@ def _stance(stance: Any) -> Any:
 
 _UNCOMPILED: Final = _Uncompiled()
 
+_RUNNING: Final = (
+    "compiled code is running, which runs past every hook: call torch.compile before the with block "
+    "of record(), and let the block stand outside of compiled functions"
+)
+
 
 class Eager:
     """Lets compiled code run uncompiled from :meth:`check`, as soon as there may be any, to :meth:`leave`."""
 
     def __init__(self) -> None:
-        self.forced = False
+        self.forced, self._early = False, False
+
+    def refuse_missed(self) -> None:
+        """Refuse a step of which nothing was seen where code was compiled since :meth:`check` for the first time.
+
+        Raises:
+            RecordingError: such code ran past whoever listens.
+        """
+        dynamo = sys.modules.get("torch._dynamo")
+        if self._early and dynamo is not None and dynamo.utils.counters["frames"]["total"]:
+            raise RecordingError(_RUNNING)
 
     def check(self) -> None:
         """Look whether something may be compiled by now.
@@ -148,20 +164,21 @@ class Eager:
         Raises:
             RecordingError: a compiled function is running already.
         """
-        if self.forced or "torch._dynamo" not in sys.modules:
+        self._early = "torch._dynamo" not in sys.modules
+        if self.forced or self._early:
             return
         if _compiling():
-            raise RecordingError(
-                "compiled code is running, which runs past every hook: call torch.compile before the with block "
-                "of record(), and let the block stand outside of compiled functions"
-            )
+            raise RecordingError(_RUNNING)
         _UNCOMPILED.enter()
         self.forced = True
+        # A recording that is given up without an end lets go too.
+        self._leave = finalize(self, _UNCOMPILED.leave)
+        self._leave.atexit = False
 
     def leave(self) -> None:
         """Let compiled code run again, unless another recording goes on."""
         if self.forced:
-            _UNCOMPILED.leave()
+            self._leave()
             self.forced = False
 
 

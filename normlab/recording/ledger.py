@@ -78,7 +78,7 @@ class Ledger:
             "activation": activation_sums,
             "gradient": lambda batch: gradient_sums(batch, loss_scale),
             "pair": pair_sums,
-            "loss": _loss_sums,
+            "loss": _losses,
         }
 
     def activation(self, moments: "Written | TokenMoments") -> Record:
@@ -97,6 +97,8 @@ class Ledger:
 
     def loss(self, value: Tensor) -> Record:
         """Take in the value of a loss."""
+        if value.is_cpu:
+            return Waiting(None, _loss_sums(value.item()))
         return self._keep("loss", value.detach().clone())
 
     def book(
@@ -174,6 +176,9 @@ def _shape(moments: TokenMoments) -> tuple[Any, ...]:
     return row.shape, moments.width, row.dtype, row.device, len(moments.largest), moments.spread is None
 
 
-def _loss_sums(batch: Sequence[Tensor]) -> list[Sums]:
-    values = torch.stack([value.double() for value in batch]).cpu().numpy()
-    return [Sums("loss", np.array([1.0, value])) for value in values]
+def _losses(batch: Sequence[Tensor]) -> list[Sums]:
+    return [_loss_sums(value) for value in torch.stack([value.double() for value in batch]).tolist()]
+
+
+def _loss_sums(value: float) -> Sums:
+    return Sums("loss", np.array([1.0, value]))

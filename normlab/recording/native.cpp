@@ -60,7 +60,7 @@ extern "C" EVERY_ISA double normlab_squares(int stored, const void *x, int64_t c
   BY_DTYPE(squares(static_cast<const T *>(x), count))
 }
 
-#include "hooks/around.h"
+#include "hooks/called.h"
 
 namespace {
 
@@ -104,12 +104,9 @@ PyObject *pair_for_python(PyObject *, PyObject *args) {
 
 // The sum of squares of a contiguous tensor; NaN where it needs another way.
 double squares_of(PyObject *tensor) {
-  Dtype stored;
-  if (!is_readable(tensor, stored) || asked(tensor, names.is_contiguous) != Py_True) return Py_NAN;
-  const void *data = memory_of(tensor);
-  const int64_t count = number(asked(tensor, names.numel));
-  if (!data || !count) return Py_NAN;
-  const double sum = normlab_squares(stored, data, count);
+  Row row;
+  if (!read_row(tensor, row)) return Py_NAN;
+  const double sum = normlab_squares(row.stored, row.data, row.entries);
   return sum < 0 ? Py_NAN : sum;
 }
 
@@ -119,13 +116,7 @@ PyObject *squares_for_python(PyObject *, PyObject *tensors) {
     const Py_ssize_t count = PySequence_Fast_GET_SIZE(static_cast<PyObject *>(all));
     Ref found = got(PyList_New(count));
     for (Py_ssize_t at = 0; at < count; ++at) {
-      double sum;
-      try {
-        sum = squares_of(PySequence_Fast_GET_ITEM(static_cast<PyObject *>(all), at));
-      } catch (const Raised &) {
-        PyErr_Clear();
-        sum = Py_NAN;
-      }
+      const double sum = squares_of(PySequence_Fast_GET_ITEM(static_cast<PyObject *>(all), at));
       PyList_SET_ITEM(static_cast<PyObject *>(found), at, got(PyFloat_FromDouble(sum)).give());
     }
     return found;
@@ -152,9 +143,9 @@ PyMODINIT_FUNC PyInit__native() {
     ready_found();
     ready_reader();
     ready_awaiting();
-    ready_around();
+    ready_called();
     Ref module = got(PyModule_Create(&definition));
-    for (PyTypeObject *type : {&WrittenType, &FoundType, &ReaderType, &AwaitingType, &AroundType})
+    for (PyTypeObject *type : {&WrittenType, &FoundType, &ReaderType, &AwaitingType, &CalledType})
       done(PyModule_AddType(module, type));
     return module;
   });

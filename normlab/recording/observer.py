@@ -88,9 +88,10 @@ class Observer:
         return self.ledger
 
     def _forget(self) -> None:
-        with quiet():
+        if library() is None:
             # Products are torch's way alone.
-            self.wanted = replace(self.wanted, products=library() is None and exact_products())
+            with quiet():
+                self.wanted = replace(self.wanted, products=exact_products())
         for known in (self._awaited, self._calls, self._found, self._remembered):
             known.clear()
         self._last_gradient = None

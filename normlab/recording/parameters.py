@@ -1,7 +1,7 @@
 """Gradients and sizes of parameters by role, read when the last backward pass is done."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from normlab.errors import RecordingError, suggest
 from normlab.recording.plan import Address, Parameter
 from normlab.recording.runs import part_of, sizes_of
 from normlab.recording.tensors import dtype_name, version
+from normlab.recording.tree import Tree
 
 
 class Role(NamedTuple):
@@ -51,27 +52,65 @@ class Grouped(NamedTuple):
     members: np.ndarray
 
 
+class Grouping:
+    """Says which roles the parameters of a plan have, when somebody asks.
+
+    Attributes:
+        planned: the plan's parameters.
+    """
+
+    def __init__(self, planned: Sequence[Parameter]) -> None:
+        self.planned = planned
+        self._last: tuple[tuple[torch.dtype, ...], Grouped] | None = None
+
+    def of(self, dtypes: tuple[torch.dtype, ...]) -> Grouped:
+        """Return the roles of parameters of these dtypes; the same objects for every step."""
+        if self._last is None or self._last[0] != dtypes:
+            numbers: dict[Role, int] = {}
+            pairs = []
+            for index, (parameter, dtype) in enumerate(zip(self.planned, dtypes, strict=True)):
+                for role in (parameter.role, "all") if parameter.role else ("",):
+                    key = Role(parameter.address, role, dtype_name(dtype))
+                    pairs.append((numbers.setdefault(key, len(numbers)), index))
+            groups, members = np.array(pairs, np.intp).reshape(-1, 2).T
+            self._last = dtypes, Grouped(tuple(numbers), groups, members)
+        return self._last[1]
+
+
 class Measured(NamedTuple):
     """What was measured of the parameters in one step, before anybody looks at it.
 
     Attributes:
-        grouped: which roles there are.
-        sums: for each role what :class:`RoleSums` has, without reasons, ``[role, number]``.
-        without: reasons by role.
+        grouping: says which roles there are.
+        dtypes: the dtype of each parameter.
+        sizes: for each parameter what :class:`RoleSums` has, without reasons, ``[parameter, number]``.
+        without: why parameters have no gradient, by their places.
     """
 
-    grouped: Grouped
-    sums: np.ndarray
-    without: dict[Role, tuple[str, ...]]
+    grouping: Grouping
+    dtypes: tuple[torch.dtype, ...]
+    sizes: np.ndarray
+    without: dict[int, str]
 
     def by_role(self) -> dict[Role, RoleSums]:
         """Return the sums of every role, and of role ``all`` of each sub-layer."""
+        grouped = self.grouping.of(self.dtypes)
+        sums, without = np.zeros((len(grouped.roles), 6)), self._without(grouped)
+        np.add.at(sums, grouped.groups, self.sizes[grouped.members])
         return {
-            role: RoleSums(int(own), squares, int(entries), squared, int(bad), self.without.get(role, ()), int(broken))
-            for role, (own, squares, broken, entries, squared, bad) in zip(
-                self.grouped.roles, self.sums.tolist(), strict=True
-            )
+            role: RoleSums(int(own), squares, int(entries), squared, int(bad), without.get(role, ()), int(broken))
+            for role, (own, squares, broken, entries, squared, bad) in zip(grouped.roles, sums.tolist(), strict=True)
         }
+
+    def _without(self, grouped: Grouped) -> dict[Role, tuple[str, ...]]:
+        """Return the reasons by role, after the parameter's own role where several are together."""
+        found: dict[Role, dict[str, None]] = {}
+        for group, member in zip(grouped.groups.tolist(), grouped.members.tolist(), strict=True):
+            if reason := self.without.get(member):
+                role = grouped.roles[group]
+                phrase = f"{self.grouping.planned[member].role} ({reason})" if role.role == "all" else reason
+                found.setdefault(role, {})[phrase] = None
+        return {role: tuple(phrases) for role, phrases in found.items()}
 
 
 class Parameters:
@@ -82,31 +121,30 @@ class Parameters:
     Args:
         model: the model.
         parameters: the plan's parameters.
+        tree: the model's modules and parameters as they are now, where somebody has them already.
 
     Raises:
         RecordingError: the plan names a parameter that the model does not have.
     """
 
-    def __init__(self, model: nn.Module, parameters: Sequence[Parameter]) -> None:
+    def __init__(self, model: nn.Module, parameters: Sequence[Parameter], tree: Tree | None = None) -> None:
         self._model, self._planned = model, parameters
-        self._last: tuple[tuple[torch.dtype, ...], Grouped] | None = None
-        self._find()
+        self._grouping = Grouping(parameters)
+        self._find(tree or Tree.of(model))
         self._held: list[Tensor | None] = [*self._tensors()]
 
-    def _find(self) -> None:
+    def _find(self, tree: Tree) -> None:
         """Find out where the parameters stand."""
-        modules = list(self._model.named_modules(remove_duplicate=False))
-        self._children = [(module._modules, dict(module._modules)) for _, module in modules]
-        owners = [(path, module._parameters) for path, module in modules]
-        self._names = {f"{path}.{key}" if path else key: (owner, key) for path, owner in owners for key in owner.keys()}
-        nowhere: tuple[dict[str, nn.Parameter | None], str] = {}, ""
-        self._places = [self._names.get(parameter.name, nowhere) for parameter in self._planned]
-        self._all = {(id(owner), key): (name, owner, key) for name, (owner, key) in self._names.items()}.values()
+        self._children = [module._modules for module in tree.modules.values()]
+        self._before = [dict(children) for children in self._children]
+        self._names = tree.places
+        nowhere: tuple[dict[str, Tensor | None], str] = {}, ""
+        self._places = [tree.places.get(parameter.name, nowhere) for parameter in self._planned]
 
     def _find_again(self) -> None:
         """Find out anew where the parameters stand if a module has been replaced."""
-        if any(now != before for now, before in self._children):
-            self._find()
+        if self._children != self._before:
+            self._find(Tree.of(self._model))
 
     def _standing(self) -> list[Tensor | None]:
         """Return the plan's parameters as they are now, and ``None`` for one that is gone."""
@@ -128,15 +166,19 @@ class Parameters:
 
     def every(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the model's parameters by name as they stood last, also those that the plan does not name."""
-        for name, owner, key in self._all:
+        for name, (owner, key) in self._names.items():
             if key in owner and (parameter := owner[key]) is not None:
                 yield name, parameter
 
     def stale(self) -> str:
         """Return the name of a parameter that already has a gradient other than zero, or nothing."""
+        seen: set[int] = set()
         for name, parameter in self.every():
-            if parameter.grad is not None and bool(_values(parameter.grad).any()):
+            if parameter.grad is None or id(parameter) in seen:
+                continue
+            if bool(_values(parameter.grad).any()):
                 return name
+            seen.add(id(parameter))
         return ""
 
     def hold(self) -> None:
@@ -165,11 +207,10 @@ class Parameters:
         """
         tensors = self._tensors()
         gradients = [tensor.grad for tensor in tensors]
-        present = [(index, gradient) for index, gradient in enumerate(gradients) if gradient is not None]
-        there = [index for index, _ in present]
+        there = [index for index, gradient in enumerate(gradients) if gradient is not None]
         with torch.no_grad():
             values = [part_of(tensor, part) for tensor, part in zip(tensors, self._planned, strict=True)]
-            found = [part_of(_values(gradient), self._planned[index]) for index, gradient in present]
+            found = [part_of(_values(gradients[index]), self._planned[index]) for index in there]
             sizes = sizes_of(values + found)
         every = np.zeros((len(tensors), 6))
         every[:, :3] = sizes[: len(tensors)]
@@ -177,36 +218,14 @@ class Parameters:
         # Of a sparse gradient the entries that are not there are zero.
         every[there, 3] = every[there, 0]
         every[:, 4] /= loss_scale**2
-        grouped = self._grouped(tuple(tensor.dtype for tensor in tensors))
-        sums = np.zeros((len(grouped.roles), 6))
-        np.add.at(sums, grouped.groups, every[grouped.members])
-        return Measured(grouped, sums, self._without(tensors, grouped) if len(there) < len(tensors) else {})
-
-    def _grouped(self, dtypes: tuple[torch.dtype, ...]) -> Grouped:
-        """Return the roles, and which parameters each has; the same objects after every step."""
-        if self._last is None or self._last[0] != dtypes:
-            numbers: dict[Role, int] = {}
-            pairs = []
-            for index, (parameter, dtype) in enumerate(zip(self._planned, dtypes, strict=True)):
-                for role in (parameter.role, "all") if parameter.role else ("",):
-                    key = Role(parameter.address, role, dtype_name(dtype))
-                    pairs.append((numbers.setdefault(key, len(numbers)), index))
-            groups, members = np.array(pairs, np.intp).reshape(-1, 2).T
-            self._last = dtypes, Grouped(tuple(numbers), groups, members)
-        return self._last[1]
-
-    def _without(self, tensors: Sequence[Tensor], grouped: Grouped) -> dict[Role, tuple[str, ...]]:
-        """Return by role why parameters have no gradient, after the parameter's own role where several are together."""
-        found: dict[Role, dict[str, None]] = {}
-        for group, member in zip(grouped.groups.tolist(), grouped.members.tolist(), strict=True):
-            tensor, role = tensors[member], grouped.roles[group]
-            if tensor.grad is None:
-                reason = "no gradient" if tensor.requires_grad else "frozen"
-                phrase = f"{self._planned[member].role} ({reason})" if role.role == "all" else reason
-                found.setdefault(role, {})[phrase] = None
-        return {role: tuple(phrases) for role, phrases in found.items()}
+        without = {
+            index: "no gradient" if tensor.requires_grad else "frozen"
+            for index, (tensor, gradient) in enumerate(zip(tensors, gradients, strict=True))
+            if gradient is None
+        }
+        return Measured(self._grouping, tuple(tensor.dtype for tensor in tensors), every, without)
 
 
-def _values(gradient: Tensor) -> Tensor:
+def _values(gradient: Any) -> Tensor:
     """Return the entries of a gradient that may be sparse."""
     return gradient.coalesce().values() if gradient.is_sparse else gradient

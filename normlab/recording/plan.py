@@ -7,6 +7,7 @@ A plan is data and says nothing about how a model is observed. The zoo's models 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from normlab.vocabulary import SITES
@@ -143,9 +144,11 @@ class Parameter:
     axis: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SitePlan:
     """Everything that is observed on a model.
+
+    A plan equals itself alone, so that what follows from one can be looked up by it.
 
     Attributes:
         observed: the sites that are tensors.
@@ -169,10 +172,15 @@ class SitePlan:
     once: bool = False
     in_place: bool = True
 
-    def modules(self) -> Iterator[str]:
-        """Yield the path of every module that the plan reads a tensor at."""
-        for port in self._ports():
-            yield from (each.module for each in (port, *port.plus))
+    def __post_init__(self) -> None:
+        for name in ("observed", "residuals", "scores", "absent", "parameters"):
+            # A list might be changed after something was made of it.
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    @cached_property
+    def modules(self) -> tuple[str, ...]:
+        """The path of every module that the plan reads a tensor at, once."""
+        return tuple({each.module: None for port in self._ports() for each in (port, *port.plus)})
 
     def _ports(self) -> Iterator[Port]:
         for observed in self.observed:
@@ -184,8 +192,9 @@ class SitePlan:
         if self.loss is not None:
             yield self.loss
 
+    @cached_property
     def default_sites(self) -> frozenset[str]:
-        """Return the sites that are recorded without being asked for.
+        """The sites that are recorded without being asked for.
 
         The outputs of a model that is no transformer are: there is nothing else to see.
         """

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import torch
@@ -14,9 +14,10 @@ from normlab.recording.attachment import Attachment, Calls
 from normlab.recording.awaiting import SEVERAL_BACKWARD
 from normlab.recording.compiled import through_wrappers, uncompiled
 from normlab.recording.coverage import coverage_of, missing_of, unobserved
+from normlab.recording.ended import Ended
 from normlab.recording.ledger import Entry, Ledger
 from normlab.recording.observer import Observer
-from normlab.recording.parameters import Measured, Parameters
+from normlab.recording.parameters import Parameters
 from normlab.recording.plan import SitePlan
 from normlab.recording.planning import plan_of
 from normlab.recording.refusals import (
@@ -31,6 +32,7 @@ from normlab.recording.rows import table_of
 from normlab.recording.selection import select
 from normlab.recording.state import Expected, SiteKey, State, StepState
 from normlab.recording.tensors import dtype_name, recomputing
+from normlab.recording.tree import Tree
 from normlab.recording.watches import Watches
 
 
@@ -84,22 +86,6 @@ def record(
     return Recorder(model, mask, loss_scale, sites, quantities, every, strict)
 
 
-class Ended(NamedTuple):
-    """What a step left. It is added up when somebody asks for it, not while a model trains.
-
-    Attributes:
-        ledger: its books.
-        spoilt: slots whose numbers mean nothing.
-        missing: the sites that were expected and not observed, and why.
-        parameters: what was measured of the parameters.
-    """
-
-    ledger: Ledger
-    spoilt: frozenset[int]
-    missing: dict[Expected, str]
-    parameters: Measured
-
-
 class Recorder:
     """What :func:`record` returns; its arguments are described there."""
 
@@ -116,18 +102,19 @@ class Recorder:
         check_arguments(loss_scale, every)
         model = uncompiled(model)
         own = sites if isinstance(sites, SitePlan) else None
-        self.plan = through_wrappers(own or plan_of(model), model)
+        tree = Tree.of(model)
+        self.plan = through_wrappers(own or plan_of(model, tree), tree)
         self._selection = select(self.plan, sites if own is None else None, quantities)  # type: ignore[arg-type]
-        self._watches = Watches(model, self.plan, self._selection)
+        self._watches = Watches(tree.modules, self.plan, self._selection)
         self._observer = Observer(self._watches, self._selection.wanted, checked_mask(mask))
-        self._attachment = Attachment(model, set(self._watches.by_module))
+        self._attachment = Attachment(model, self._watches.watched)
         self._model, self._loss_scale, self._every, self._strict = model, loss_scale, every, strict
         self._step, self._stepped, self._used, self._fresh = 0, False, False, True
         self._ended: dict[int, Ended] = {}
         self._steps: dict[int, StepState] = {}
         self._keys: dict[Entry, SiteKey] = {}
         self._anything, self._ran, self._graph, self._warned = False, False, False, False
-        self._parameters = Parameters(model, self.plan.parameters)
+        self._parameters = Parameters(model, self.plan.parameters, tree)
         self._versions: list[int] = []
 
     @property
@@ -157,12 +144,15 @@ class Recorder:
         """Read the gradients of parameters and let go of the model.
 
         Raises:
-            RecordingError: ``strict`` was asked for and an expected site was not observed.
+            RecordingError: ``strict`` was asked for and an expected site was not observed; or all that ran was
+                compiled code that had not been there before.
         """
         self._attachment.detach()
         if self._observer.ledger is not None and (self._observer.ran or not self._stepped):
             self._ended[self._step] = self._closed()
         self._observer.close()
+        if kind is None and not (self._observer.ran or self._stepped):
+            self._attachment.eager.refuse_missed()
         if kind is None and self._strict:
             for step, state in self._read().items():
                 refuse_unobserved(unobserved(state), step)
@@ -173,11 +163,14 @@ class Recorder:
         """End a step of a training loop: gradients of parameters are read now.
 
         Raises:
-            RecordingError: the recorder is not inside its ``with`` block.
+            RecordingError: the recorder is not inside its ``with`` block; or all that ran was compiled code that
+                had not been there before.
         """
         if not self._used or (self._observer.ledger is None and not self._pausing):
             raise RecordingError("step() ends a step inside the with block of record(model): call it there")
         if self._observer.ledger is not None:
+            if not self._observer.ran:
+                self._attachment.eager.refuse_missed()
             self._ended[self._step] = self._closed()
             self._observer.close()
             self._attachment.detach()
@@ -213,7 +206,7 @@ class Recorder:
 
     def _open(self) -> None:
         self._fresh, self._graph = True, False
-        self._arm(False)
+        self._arm()
         self._versions = []
         self._observer.begin(Ledger(self._loss_scale))
         # First of all this refuses compiled code, in which nothing else may run.
@@ -231,6 +224,7 @@ class Recorder:
         if recomputing():
             return
         self._ran = True
+        self._arm()
         if self._versions:
             refuse_changed(self._parameters.changed(self._versions))
         self._observer.start_pass()
@@ -238,6 +232,7 @@ class Recorder:
     def _pass_ended(self, failed: bool) -> None:
         if recomputing():
             return
+        self._arm()
         # A model may change its parameters itself while it runs, as embeddings of a largest norm do.
         self._versions = self._parameters.versions()
         self._observer.end_pass(failed)
@@ -247,13 +242,13 @@ class Recorder:
             # In a loop gradients are cleared after step(), so this can be known only now.
             self._refuse_stale_gradients()
             self._fresh, self._anything, self._graph = False, True, torch.is_grad_enabled()
-            self._arm(True)
+            self._arm()
         self._observer.module_ran(module, args, kwargs, result)
 
-    def _arm(self, armed: bool) -> None:
-        """Let compiled code take calls of modules from now on, or let every one come here."""
+    def _arm(self) -> None:
+        """Let compiled code take calls of modules if it may: after the first of a step, while the model runs."""
         if self._observer.reader is not None:
-            self._observer.reader.armed = armed
+            self._observer.reader.armed = not self._fresh and self._attachment.running > 0
 
     def _refuse_stale_gradients(self) -> None:
         if name := self._parameters.stale():

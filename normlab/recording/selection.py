@@ -56,7 +56,7 @@ def select(plan: SitePlan, sites: Iterable[str] | None, quantities: Iterable[str
         UnknownNameError: a name is not one of a site, or of a quantity that can be recorded.
     """
     return Selection(
-        plan.default_sites() if sites is None else _known("site", sites, SITES),
+        plan.default_sites if sites is None else _known("site", sites, SITES),
         frozenset(RECORDED) if quantities is None else _known("quantity", quantities, RECORDED),
     )
 

@@ -1,11 +1,12 @@
 """Modules that compiled code reads without the interpreter: those whose tensors are as most are."""
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from normlab.recording.awaiting import through_base
 from normlab.recording.native import library
 from normlab.recording.tokens import Wanted
-from normlab.recording.watches import Pair, PortWatch, Watch, Watches
+from normlab.recording.watches import Pair, PortWatch, Prepared, Watch, Watches
 
 if TYPE_CHECKING:
     from normlab.recording._native import Reader
@@ -23,12 +24,19 @@ def reader_of(watches: Watches, wanted: Wanted, known: tuple[Any, ...]) -> "Read
     compiled = library()
     if compiled is None:
         return None
-    # What is flat has the tokens of a tensor before it.
-    flat = any(port.port.layout == "flat" for watch in watches.by_module.values() for port in watch.ports.values())
-    described = {identity: _described(watch, flat) for identity, watch in watches.by_module.items()}
+    described = dict(zip(watches.by_module, _descriptions(watches.prepared), strict=True))
     vectors = wanted.total or wanted.direction
     reader: Reader = compiled.Reader(described, *known, through_base, watches.once, watches.in_place, vectors)
     return reader
+
+
+@lru_cache(maxsize=4)
+def _descriptions(prepared: Prepared) -> list[tuple[Any, ...] | None]:
+    """Return what :func:`_described` says of every module."""
+    watches = prepared.by_number.values()
+    # What is flat has the tokens of a tensor before it.
+    flat = any(port.port.layout == "flat" for watch in watches for port in watch.ports.values())
+    return [_described(watch, flat) for watch in watches]
 
 
 def _described(watch: Watch, flat: bool) -> tuple[Any, ...] | None:

@@ -1,7 +1,8 @@
 """A plan made ready for a model: for each module, which tensors to look at and where they are booked."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from torch import nn
@@ -29,7 +30,7 @@ class Slot(NamedTuple):
     port: Port
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class PortWatch:
     """One tensor of one module.
 
@@ -43,7 +44,6 @@ class PortWatch:
         reduced: whether the tensor is reduced although no slot asks for it, because a pair needs it.
         remembered: how many sums with tensors of other modules need it later.
         planned: whether it has tokens by a plan, so that a mask must fit it.
-        parts: where the module gives a container, its tensors that have been seen.
     """
 
     port: Port
@@ -55,7 +55,6 @@ class PortWatch:
     reduced: bool = False
     remembered: int = 0
     planned: bool = True
-    parts: dict[tuple[int | str, ...], "PortWatch"] = field(default_factory=dict)
 
     def number(self, call: int) -> int:
         """Return the number of a call that rows have: one call alone has none."""
@@ -99,33 +98,25 @@ class Watch:
     loss: tuple[int, Port] | None = None
 
 
-class Watches:
-    """A plan and a selection, compiled for one model.
+class Prepared:
+    """A plan and a selection, made ready for all models whose modules are named alike; nothing in it changes.
 
     Args:
-        model: the model.
-        plan: its sites.
+        plan: the sites.
         selection: which of them are recorded.
+        numbers: the number of each module that the plan names, by its path.
 
     Attributes:
         slots: everything that is expected.
         reported: numbers of the slots whose rows were asked for, without that of the loss; the others serve them.
-        by_module: what is read at each module, by the module's identity.
-        once: whether every module runs once in a pass.
-        in_place: whether tensors may be changed in place after they were seen.
-
-    Raises:
-        RecordingError: the plan names a module that the model does not have.
+        by_number: what is read at each module, by the module's number.
     """
 
-    def __init__(self, model: nn.Module, plan: SitePlan, selection: Selection) -> None:
+    def __init__(self, plan: SitePlan, selection: Selection, numbers: Mapping[str, int]) -> None:
         self.slots: list[Slot] = []
         self.reported: set[int] = set()
-        self.by_module: dict[int, Watch] = {}
-        self.once, self.in_place = plan.once, plan.in_place
-        self._modules = dict(model.named_modules(remove_duplicate=False))
-        self._selection = selection
-        _check(plan.modules(), self._modules)
+        self.by_number: dict[int, Watch] = {}
+        self._selection, self._numbers = selection, numbers
         for observed in plan.observed:
             self._observe(observed)
         if selection.pairs:
@@ -166,34 +157,8 @@ class Watches:
         self.slots.append(Slot(address, kind, port))
         return len(self.slots) - 1
 
-    def part(self, whole: PortWatch, path: tuple[int | str, ...]) -> PortWatch:
-        """Return the watch of one tensor of a container, which takes the place of the watch of the whole."""
-        if path not in whole.parts:
-            suffix = f"[{'.'.join(map(str, path))}]"
-            port = replace(whole.port, path=path)
-            whole.parts[path] = PortWatch(
-                port,
-                forward=[self._of_part(slot, port, suffix) for slot in whole.forward],
-                backward=[self._of_part(slot, port, suffix) for slot in whole.backward],
-                planned=False,
-            )
-        return whole.parts[path]
-
-    def _of_part(self, slot: int, port: Port, suffix: str) -> int:
-        old = self.slots[slot]
-        self.reported.discard(slot)
-        return self._slot(old.address._replace(name=old.address.name + suffix), old.kind, port)
-
-    def identity(self, port: Port) -> int:
-        """Return the identity of a port's module."""
-        return id(self.module(port))
-
-    def module(self, port: Port) -> nn.Module:
-        """Return a port's module."""
-        return self._modules[port.module]
-
     def _watch(self, port: Port) -> Watch:
-        return self.by_module.setdefault(self.identity(port), Watch())
+        return self.by_number.setdefault(self._numbers[port.module], Watch())
 
     def _port(self, port: Port) -> PortWatch:
         # A module that stands in several places is read once, whatever its path.
@@ -206,15 +171,85 @@ class Watches:
         return ports[where]
 
 
+@lru_cache(maxsize=4)
+def _prepared(plan: SitePlan, selection: Selection, numbers: tuple[int, ...]) -> Prepared:
+    return Prepared(plan, selection, dict(zip(plan.modules, numbers, strict=True)))
+
+
+class Watches:
+    """A plan and a selection, made ready for one model.
+
+    Args:
+        modules: the model's modules by path.
+        plan: its sites.
+        selection: which of them are recorded.
+
+    Attributes:
+        prepared: what does not depend on the model.
+        slots: everything that is expected, also tensors of containers that have been seen.
+        reported: numbers of the slots whose rows were asked for, without that of the loss; the others serve them.
+        by_module: what is read at each module, by the module's identity.
+        watched: these modules.
+        once: whether every module runs once in a pass.
+        in_place: whether tensors may be changed in place after they were seen.
+
+    Raises:
+        RecordingError: the plan names a module that the model does not have.
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module], plan: SitePlan, selection: Selection) -> None:
+        self._modules = modules
+        found = _modules_at(plan.modules, modules)
+        # A module that stands in several places has one number.
+        first: dict[int, int] = {}
+        numbers = tuple(first.setdefault(id(module), number) for number, module in enumerate(found))
+        self.prepared = _prepared(plan, selection, numbers)
+        self.slots, self.reported = list(self.prepared.slots), set(self.prepared.reported)
+        self.by_module = {id(found[number]): watch for number, watch in self.prepared.by_number.items()}
+        self.watched = [found[number] for number in self.prepared.by_number]
+        self.once, self.in_place = plan.once, plan.in_place
+        self._parts: dict[tuple[PortWatch, tuple[int | str, ...]], PortWatch] = {}
+
+    def part(self, whole: PortWatch, path: tuple[int | str, ...]) -> PortWatch:
+        """Return the watch of one tensor of a container, which takes the place of the watch of the whole."""
+        if (whole, path) not in self._parts:
+            suffix = f"[{'.'.join(map(str, path))}]"
+            port = replace(whole.port, path=path)
+            self._parts[whole, path] = PortWatch(
+                port,
+                forward=[self._of_part(slot, port, suffix) for slot in whole.forward],
+                backward=[self._of_part(slot, port, suffix) for slot in whole.backward],
+                planned=False,
+            )
+        return self._parts[whole, path]
+
+    def _of_part(self, slot: int, port: Port, suffix: str) -> int:
+        old = self.slots[slot]
+        self.reported.discard(slot)
+        self.reported.add(len(self.slots))
+        self.slots.append(Slot(old.address._replace(name=old.address.name + suffix), old.kind, port))
+        return len(self.slots) - 1
+
+    def identity(self, port: Port) -> int:
+        """Return the identity of a port's module."""
+        return id(self.module(port))
+
+    def module(self, port: Port) -> nn.Module:
+        """Return a port's module."""
+        return self._modules[port.module]
+
+
 def together(one: Port, two: Port) -> bool:
     """Whether two ports are read at the same time."""
     return one.module == two.module and one.call == two.call
 
 
-def _check(paths: Iterable[str], modules: dict[str, nn.Module]) -> None:
+def _modules_at(paths: Sequence[str], modules: Mapping[str, nn.Module]) -> list[nn.Module]:
+    """Return the modules at some paths."""
     for path in paths:
         if path not in modules:
             raise RecordingError(
                 f"the site plan names the module {path!r}, which the model does not have: "
                 f"give a path from model.named_modules(){suggest(path, modules)}"
             )
+    return [modules[path] for path in paths]

@@ -79,7 +79,7 @@ def test_heads_that_are_not_seen_are_rows_that_say_so(monkeypatch: pytest.Monkey
     found = nl.inspect(nl.build(nl.ModelSpec(depth=3, width=16, heads=2)), tokens=8)
     rows = found.table[found.table["site"] == "logits"]
     assert rows["layer"].tolist() == [1, 2, 3] and rows["value"].isna().all()
-    assert set(rows["status"].astype(str)) == {"no softmax over pairs of tokens was seen here"}
+    assert set(rows["status"].astype(str)) == {"no softmax over all pairs of tokens was seen here"}
     (finding,) = [one for one in found.findings if one.topic == "attention logits"]
     assert finding.says.startswith("Not seen") and not finding.found
     assert [(one["layer"], one["sublayer"]) for one in finding.numbers["unseen"]] == [

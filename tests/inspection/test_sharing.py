@@ -52,6 +52,32 @@ def test_a_block_that_runs_four_times_is_said_to_share_its_parameters() -> None:
     assert "share" not in said(nl.inspect(Recurrent(shared=False), tokens=8))
 
 
+class Partly(nn.Module):
+    """No blocks, and one matrix up for all four turns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head, self.up = nn.Embedding(256, 8), nn.Linear(8, 256), nn.Linear(8, 16, bias=False)
+        self.norms = nn.ModuleList(nn.LayerNorm(8) for _ in range(4))
+        self.downs = nn.ModuleList(nn.Linear(16, 8) for _ in range(4))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embed(tokens)
+        for norm, down in zip(self.norms, self.downs, strict=True):
+            x = x + down(self.up(norm(x)).relu())
+        return self.head(x)
+
+
+def test_a_matrix_that_blocks_share_which_are_no_modules_is_named() -> None:
+    found = nl.inspect(Partly(), tokens=8)
+    shared = (
+        "The parameter up of the MLP of blocks 2-4 is shared with block 1, where the gradients of all of them stand"
+    )
+    assert said(found).endswith(f"{shared}, as sums.")
+    up = found.table[(found.table["role"] == "up") & (found.table["quantity"] == "grad_norm")]
+    assert up["layer"].tolist() == [1]
+
+
 @pytest.mark.parametrize(
     ("owned", "expected"),
     [

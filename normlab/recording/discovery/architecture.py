@@ -33,7 +33,7 @@ class FoundSubLayer:
 
     Attributes:
         layer: the block's number, from 1.
-        sublayer: ``attn``, ``cross`` or ``mlp``.
+        sublayer: ``attn`` if it mixes positions, ``cross`` if it also reads another sequence, else ``mlp``.
         block: the block's path; empty where it is no module.
         norms: its norms.
         skip: what its update is added to: ``stream``, ``normed``, ``stream+block_input`` or ``unknown``.
@@ -42,6 +42,8 @@ class FoundSubLayer:
         parallel: whether another branch reads the same stream.
         placement: ``pre``, ``post``, ``peri``, ``reordered``, ``none`` or ``unknown``.
         reason: why it is unknown, or that the norm on its sum closes the block.
+        opaque: whether something other than norms and factors stands between the stream and the first matrix.
+        scores: whether it has queries and keys.
     """
 
     layer: int
@@ -54,6 +56,8 @@ class FoundSubLayer:
     parallel: bool
     placement: str
     reason: str = ""
+    opaque: bool = False
+    scores: bool = True
 
     def has(self, position: str) -> bool:
         """Whether a norm stands at ``position``."""
@@ -61,8 +65,8 @@ class FoundSubLayer:
 
     def branch(self, taken: str = "") -> str:
         """The update in symbols, as a function of the stream x or of ``taken``."""
-        function = {"attn": "Attn", "cross": "Cross", "mlp": "MLP"}[self.sublayer]
-        branch = f"{function}({taken or self.wrapped('inner', 'x')})"
+        function = {"attn": "Attn" if self.scores else "Mix", "cross": "Cross", "mlp": "MLP"}[self.sublayer]
+        branch = f"{function}({taken or self.wrapped('inner', '?(x)' if self.opaque else 'x')})"
         return _times(self.branch_scale, self.wrapped("output", branch))
 
     @property
@@ -93,6 +97,8 @@ class FoundStack:
         sublayers: its residual branches, in order.
         final_norm: the norm after the last block.
         copies: numbers of blocks that are equal, entry for entry, though they share no parameter.
+        joined: numbers of blocks before which something else is added to the stream: an earlier stream, as in a
+            U-Net, or what does not depend on it, as an embedding of the block's number.
     """
 
     name: str
@@ -103,6 +109,7 @@ class FoundStack:
     sublayers: tuple[FoundSubLayer, ...]
     final_norm: FoundNorm | None
     copies: tuple[tuple[int, ...], ...] = ()
+    joined: tuple[int, ...] = ()
 
     @property
     def qk_norm(self) -> str:
@@ -129,6 +136,27 @@ class FoundStack:
 
 
 @dataclass(frozen=True)
+class Borrowed:
+    """A role of a sub-layer whose parameter is that of another block.
+
+    Attributes:
+        stack: the stack of the sub-layer that uses it.
+        layer: its block.
+        sublayer: ``attn``, ``cross`` or ``mlp``.
+        role: the parameter's role.
+        owner_stack: the stack at which the parameter stands in the plan.
+        owner_layer: the block at which it stands.
+    """
+
+    stack: str
+    layer: int | None
+    sublayer: str
+    role: str
+    owner_stack: str
+    owner_layer: int | None
+
+
+@dataclass(frozen=True)
 class Architecture:
     """A model's residual streams, norms and placement.
 
@@ -138,6 +166,7 @@ class Architecture:
         norms: every norm that ran.
         back_to_back: pairs of norms where the second takes what the first gives.
         reason: why no residual stream was found.
+        borrowed: the parameters that sub-layers of several blocks use, once for each but the first.
         plan: the site plan with which :func:`normlab.record` observes the model.
     """
 
@@ -146,6 +175,7 @@ class Architecture:
     norms: tuple[FoundNorm, ...]
     back_to_back: tuple[tuple[str, str], ...] = ()
     reason: str = ""
+    borrowed: tuple[Borrowed, ...] = ()
     plan: SitePlan = field(default_factory=SitePlan, repr=False, compare=False)
 
     @property
@@ -173,11 +203,15 @@ def _words(stack: FoundStack) -> str:
     placement = stack.placement + (f" ({stack.reason})" if stack.reason else "")
     lines = [f"{stack.name}: {counted(stack.depth, 'block')} of width {stack.width}, placement {placement}"]
     lines += [f"  {equation}" for equation in stack.equations()]
+    if any(part.sublayer == "attn" and not part.scores for part in stack.sublayers):
+        lines.append("  Mix: a token mixer without queries and keys; its rows have the sub-layer attn")
     kinds = dict.fromkeys((norm.position, str(norm.kind)) for part in stack.sublayers for norm in part.norms)
     lines += [f"  {position} norm: {kind}" for position, kind in kinds]
     none = "  no final norm" + (" found" if stack.placement == "unknown" else "")
     lines += [f"  final norm: {stack.final_norm.kind}" if stack.final_norm else none]
     lines += [f"  equal copies: {_blocks(list(group))}" for group in stack.copies]
+    if stack.joined:
+        lines.append(f"  something else is added to the stream before {_blocks(list(stack.joined))}")
     return "\n".join(lines)
 
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from normlab.recording.discovery.graph import PRODUCTS, Flow, Value
-from normlab.recording.discovery.steps import Norm, Tracks, Way
+from normlab.recording.discovery.mixing import SPECTRAL, mixes
+from normlab.recording.discovery.steps import Norm, Tracks, Way, swaps_leading_axes
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Branch:
         update: what it gives.
         kind: ``attn`` if it mixes positions, ``cross`` if it also reads another sequence, else ``mlp``.
         products: its products of features and weights, in order.
-        input: what the first of them takes.
+        input: what the first of them takes, or where there is none the first operation.
         memory: what those take that do not see the stream; ``None`` outside cross-attention.
         before: the way from the stream to the input.
         after: the way from the last product to the update.
@@ -61,10 +62,11 @@ def branch_of(tracks: Tracks, base: int, update: int) -> Branch:
     flow = tracks.flow
     inside = list(flow.between(base, update))
     products = [value.index for value in inside if flow.weighs[value.index]]
-    taken = _as_given(tracks.back(_features_last(flow, products[0])))
+    taken = _as_given(tracks.back(_features_last(flow, products[0]) if products else _first_taken(flow, inside)))
     memories = _memories(tracks, base, update)
     scoring = _scoring(flow, inside)
-    kind = ("cross" if memories else "attn") if scoring or any(_mixes(flow, value) for value in inside) else "mlp"
+    mixing = scoring is None and _mixing(flow, base, update, inside)
+    kind = "cross" if memories and (scoring or mixing) else "attn" if scoring or mixing else "mlp"
     before, after = until(tracks.back(taken), flow.same(base)), tracks.back(update)
     outer = {norm.given for norm in (*before.norms, *after.norms)}
     own = [norm for norm in tracks.norms if _within(flow, norm, base, update) and norm.given not in outer]
@@ -85,6 +87,16 @@ def branch_of(tracks: Tracks, base: int, update: int) -> Branch:
     )
 
 
+def _first_taken(flow: Flow, inside: list[Value]) -> int:
+    """Return what the operation takes that mixes positions without weights."""
+    return next(value.inputs[0] for value in inside if value.op in SPECTRAL)
+
+
+def _mixing(flow: Flow, base: int, update: int, inside: list[Value]) -> bool:
+    found = mixes(flow, base, update)
+    return any(_mixes(flow, value) for value in inside) if found is None else found
+
+
 def _as_given(way: Way) -> int:
     """Return what a product takes, before its first axes changed places and its dtype, as a router's may."""
     last = len(way.steps)
@@ -99,10 +111,10 @@ def data_of(flow: Flow, product: int) -> int:
 
 
 def _features_last(flow: Flow, product: int) -> int:
-    """Return the features that a product takes, before a convolution's change of the axis that they lie along."""
+    """Return the features that a product takes, before the axis that they lie along changed, as for a convolution."""
     data = data_of(flow, product)
     value = flow.values[flow.same(data)]
-    turned = flow.values[product].op == "convolution" and value.op in ("transpose", "permute")
+    turned = value.op in ("transpose", "permute") and not swaps_leading_axes(value)
     return value.inputs[0] if turned else data
 
 
@@ -196,7 +208,7 @@ def _values(flow: Flow, scores: int, inside: list[Value]) -> int | None:
 
 
 def _mixes(flow: Flow, value: Value) -> bool:
-    """Whether an operation other than attention may mix positions."""
+    """Whether an operation other than attention may mix positions, where it cannot be told which it does."""
     if value.function is None or not any(flow.live[one] for one in value.inputs):
         return False
     args = value.function[1]

@@ -1,14 +1,14 @@
 """Finding a model's residual streams from one traced batch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
 
 from normlab.recording.compiled import uncompiled
-from normlab.recording.discovery.architecture import Architecture, FoundNorm, FoundStack
+from normlab.recording.discovery.architecture import Architecture, Borrowed, FoundNorm
 from normlab.recording.discovery.example import example_of
-from normlab.recording.discovery.found import stack_of
+from normlab.recording.discovery.found import positions, stack_of
 from normlab.recording.discovery.layers import Row, row_of
 from normlab.recording.discovery.parameters import parameters_of
 from normlab.recording.discovery.showing import Ports, tokens_of
@@ -16,7 +16,7 @@ from normlab.recording.discovery.sites import Part, stack_sites
 from normlab.recording.discovery.steps import Tracks
 from normlab.recording.discovery.sums import chains
 from normlab.recording.discovery.trace import trace
-from normlab.recording.plan import Absent, Observed, Residual, SitePlan
+from normlab.recording.plan import Absent, Address, Observed, Parameter, Residual, SitePlan
 
 
 def discover(model: nn.Module, example: Any = None) -> Architecture:
@@ -67,7 +67,8 @@ def described(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         norms = tuple(FoundNorm(norm.path, "other", norm.kind) for norm in tracks.norms)
         reason = "no tensor is added to one that it was computed from by way of a matrix"
         return Architecture(name, (), norms, back_to_back, reason)
-    return Architecture(name, stacks, _norms(tracks, stacks, rows), back_to_back, "", _plan(tracks, rows))
+    borrowed, plan = _plan(tracks, rows)
+    return Architecture(name, stacks, _norms(tracks, rows), back_to_back, "", tuple(_borrowed(borrowed)), plan)
 
 
 def _named(tracks: Tracks, rows: list[Row]) -> list[tuple[str, Row]]:
@@ -96,13 +97,16 @@ def _decodes(tracks: Tracks, row: Row) -> bool:
     return any(value.op in ("tril", "triu", "le", "ge") and flow.depends(update, value.index) for value in flow.values)
 
 
-def _norms(tracks: Tracks, stacks: tuple[FoundStack, ...], rows: list[tuple[str, Row]]) -> tuple[FoundNorm, ...]:
-    """Return every norm once, in the order in which they run."""
-    known = {norm.path: norm for stack in stacks for part in stack.sublayers for norm in part.norms}
-    known |= {stack.final_norm.path: stack.final_norm for stack in stacks if stack.final_norm is not None}
+def _norms(tracks: Tracks, rows: list[tuple[str, Row]]) -> tuple[FoundNorm, ...]:
+    """Return every norm that ran, in the order in which they ran."""
+    known: dict[int, str] = {}
     for _, row in rows:
-        known |= {norm.path: FoundNorm(norm.path, "embed", norm.kind) for norm in tracks.back(row.start).norms}
-    return tuple(known.get(norm.path) or FoundNorm(norm.path, "other", norm.kind) for norm in tracks.norms)
+        known |= {norm.given: "embed" for norm in tracks.back(row.start).norms}
+        for place in row.places:
+            for branch in place.branches:
+                known |= {norm.given: position for norm, position in positions(tracks, place, branch)}
+        known |= {} if row.final is None else {row.final.given: "final"}
+    return tuple(FoundNorm(norm.path, known.get(norm.given, "other"), norm.kind) for norm in tracks.norms)
 
 
 def _back_to_back(tracks: Tracks) -> tuple[tuple[str, str], ...]:
@@ -112,15 +116,23 @@ def _back_to_back(tracks: Tracks) -> tuple[tuple[str, str], ...]:
     return tuple((first, second) for first, second in pairs if first is not None)
 
 
-def _plan(tracks: Tracks, rows: list[tuple[str, Row]]) -> SitePlan:
+def _borrowed(found: Iterable[tuple[Address, Parameter]]) -> Iterator[Borrowed]:
+    for at, own in found:
+        there = own.address
+        if None not in (at.layer, there.layer) and (at.stack, at.layer) != (there.stack, there.layer):
+            yield Borrowed(at.stack, at.layer, at.sublayer, own.role, there.stack, there.layer)
+
+
+def _plan(tracks: Tracks, rows: list[tuple[str, Row]]) -> tuple[tuple[tuple[Address, Parameter], ...], SitePlan]:
     parts: list[Part] = []
     for name, row in rows:
         parts += _sites(tracks, name, row)
-    return SitePlan(
+    owned = parameters_of(tracks, rows, tracks.model)
+    return owned.borrowed, SitePlan(
         observed=tuple(part for part in parts if isinstance(part, Observed)),
         residuals=tuple(part for part in parts if isinstance(part, Residual)),
         absent=tuple(part for part in parts if isinstance(part, Absent)),
-        parameters=parameters_of(tracks, rows, tracks.model),
+        parameters=owned.parameters,
     )
 
 

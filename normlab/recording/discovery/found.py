@@ -32,11 +32,11 @@ def stack_of(tracks: Tracks, row: Row, name: str) -> FoundStack:
     final = None if row.final is None else FoundNorm(row.final.path, "final", row.final.kind)
     width = tracks.flow.values[row.start].shape[-1]
     copies = _copies(tracks.model, [place.block for place in row.places])
-    return FoundStack(name, row.depth, width, placement, reason, sublayers, final, copies)
+    return FoundStack(name, row.depth, width, placement, reason, sublayers, final, copies, row.joined)
 
 
 def _sublayer(tracks: Tracks, row: Row, place: Place, branch: Branch) -> FoundSubLayer:
-    norms = tuple(_norms(tracks, place, branch))
+    norms = tuple(FoundNorm(norm.path, position, norm.kind) for norm, position in positions(tracks, place, branch))
     parallel = len(place.branches) > 1 or not tracks.flow.depends(branch.base, _stream_before(row, place))
     skip = _skip(tracks, place)
     placement, reason = _one_placement(branch, norms, skip, _closes(row, place))
@@ -53,6 +53,8 @@ def _sublayer(tracks: Tracks, row: Row, place: Place, branch: Branch) -> FoundSu
         parallel,
         placement,
         reason,
+        not branch.reads_stream,
+        branch.scoring is not None,
     )
 
 
@@ -67,17 +69,18 @@ def _stream_before(row: Row, place: Place) -> int:
     return row.places[number - 1].sum.total if number else row.start
 
 
-def _norms(tracks: Tracks, place: Place, branch: Branch) -> Iterator[FoundNorm]:
+def positions(tracks: Tracks, place: Place, branch: Branch) -> Iterator[tuple[Norm, str]]:
+    """Yield the norms of a branch and on its sum, each with its position."""
     for norm in branch.before.norms:
-        yield FoundNorm(norm.path, "inner", norm.kind)
+        yield norm, "inner"
     for norm in branch.qk_norms:
-        yield FoundNorm(norm.path, "qk", norm.kind)
+        yield norm, "qk"
     for norm in branch.inner_norms:
-        yield FoundNorm(norm.path, _inside(tracks, branch, norm), norm.kind)
+        yield norm, _inside(tracks, branch, norm)
     for norm in branch.after.norms:
-        yield FoundNorm(norm.path, "output", norm.kind)
+        yield norm, "output"
     if place.outer is not None:
-        yield FoundNorm(place.outer.path, "outer", place.outer.kind)
+        yield place.outer, "outer"
 
 
 def _inside(tracks: Tracks, branch: Branch, norm: Norm) -> str:

@@ -21,6 +21,8 @@ SHAPED: Final = frozenset(
     "new_empty new_zeros new_ones new_full empty_like zeros_like ones_like full_like new_empty_strided".split()
 )
 
+_DRAWN: Final = ("bernoulli", "native_dropout", "uniform", "rand", "rand_like", "random", "randint", "randperm")
+
 Kind = Literal["input", "parameter", "constant", "op"]
 
 
@@ -205,7 +207,7 @@ class Flow:
     @cached_property
     def random(self) -> list[Value]:
         """The values that were drawn at random."""
-        return [value for value in self.values if value.op in ("bernoulli", "native_dropout", "uniform", "rand_like")]
+        return [value for value in self.values if value.op in _DRAWN]
 
     def made_of(self, index: int) -> Iterator[Value]:
         """Yield everything that a value was computed from, and itself."""

@@ -49,12 +49,14 @@ class Row:
         places: its sums, in order.
         final: the norm after the last block, where there is one.
         second: where the updates are also added to a second stream, its sums.
+        joined: the blocks in which something else is added to the stream first.
     """
 
     start: int
     places: tuple[Place, ...]
     final: Norm | None
     second: tuple[int, ...] = ()
+    joined: tuple[int, ...] = ()
 
     @property
     def depth(self) -> int:
@@ -70,7 +72,7 @@ def row_of(tracks: Tracks, chain: Chain) -> Row:
     start = _start(tracks, chain, modules[0]) if normed else chain.start
     streams = [start, *(one.total if norm is None else norm.given for one, norm in zip(chain.sums, outer, strict=True))]
     bases = [
-        before if flow.depends(one.base, last) else one.base
+        before if flow.depends(one.base, last) and one.base not in chain.joined else one.base
         for before, last, one in zip(streams, [start, *(one.total for one in chain.sums)], chain.sums, strict=False)
     ]
     branches = [_branches(tracks, base, one.updates) for base, one in zip(bases, chain.sums, strict=True)]
@@ -84,7 +86,8 @@ def row_of(tracks: Tracks, chain: Chain) -> Row:
     if final is None and outer[-1] is not None and not blocks[-1][1] and len(set(map(bool, outer))) > 1:
         # The last sum alone is normed, and no block says that the norm is its own: it is the final norm.
         final, places[-1] = outer[-1], replace(places[-1], outer=None, stream=chain.sums[-1].total)
-    return Row(start, tuple(_told_apart(places)), final, tuple(chain.second))
+    joined = tuple(place.layer for place in places if place.sum.base in chain.joined)
+    return Row(start, tuple(_told_apart(places)), final, tuple(chain.second), joined)
 
 
 def _told_apart(places: Sequence[Place]) -> Iterator[Place]:
@@ -217,9 +220,17 @@ def _shared(one: str, two: str) -> int:
 
 
 def _after(tracks: Tracks, value: int) -> Norm | None:
-    """Return the norm that takes a value, if there is one."""
-    norms = [norm for norm in tracks.norms if tracks.flow.same(norm.taken) == value]
-    return norms[0] if len(norms) == 1 else None
+    """Return the norm that takes a value, if there is one; of one that runs several times, the last time."""
+    norms = [norm for norm in tracks.norms if value in _unscaled(tracks.back(norm.taken))]
+    return norms[-1] if len({norm.path for norm in norms}) == 1 else None
+
+
+def _unscaled(way: Way) -> tuple[int, ...]:
+    """Return what a tensor was before its layout or its dtype changed."""
+    steps = 0
+    while steps < len(way.steps) and way.steps[-1 - steps].what in ("layout", "cast", "dropout"):
+        steps += 1
+    return way.values[len(way.values) - 1 - steps :]
 
 
 def _own(last: Norm, modules: list[str], found: list[Norm | None]) -> bool:

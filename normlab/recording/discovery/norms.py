@@ -60,12 +60,13 @@ def may_be_norm(module: nn.Module, features: int) -> bool:
     return small and not any(buffer.is_floating_point() for buffer in module.buffers())
 
 
-def probed(module: nn.Module, shape: tuple[int, ...]) -> NormKind | None:
+def probed(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> NormKind | None:
     """Return what a module computes if it normalises each token by itself, else ``None``.
 
     Args:
         module: the module, on any device, also ``meta``.
         shape: the shape of what it takes.
+        dtype: that whose ε it uses where it uses that of whatever it computes in; its parameters' unless given.
     """
     if len(shape) < 2 or shape[-1] < 3 or not may_be_norm(module, shape[-1]):
         return None
@@ -75,16 +76,16 @@ def probed(module: nn.Module, shape: tuple[int, ...]) -> NormKind | None:
     x = x + 0.3
     try:
         with torch.no_grad():
-            return _of_own_dtype(_kind(function, x.shape, x), module) or _squash(function, x.shape)
+            return _of_own_dtype(_kind(function, x.shape, x), module, dtype) or _squash(function, x.shape)
     except Exception:  # what a stranger's module raises on other numbers says only that it is no norm
         return None
 
 
-def _of_own_dtype(kind: NormKind | None, module: nn.Module) -> NormKind | None:
+def _of_own_dtype(kind: NormKind | None, module: nn.Module, dtype: torch.dtype | None) -> NormKind | None:
     """Put the ε of the module's dtype where it uses that of whatever it computes in."""
     if kind is None or kind.eps is None or abs(kind.eps / torch.finfo(torch.float64).eps - 1) > 0.05:
         return kind
-    dtype = next((parameter.dtype for parameter in module.parameters()), torch.get_default_dtype())
+    dtype = dtype or next((parameter.dtype for parameter in module.parameters()), torch.get_default_dtype())
     return replace(kind, eps=torch.finfo(dtype).eps)
 
 

@@ -1,6 +1,7 @@
 """Stack, layer, sub-layer and role of every parameter of a model whose blocks are known."""
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from torch import nn
 
@@ -12,8 +13,20 @@ from normlab.recording.discovery.steps import Norm, Tracks, Way
 from normlab.recording.plan import Address, Parameter
 
 
-def parameters_of(tracks: Tracks, rows: Iterable[tuple[str, Row]], model: nn.Module) -> tuple[Parameter, ...]:
-    """Return every parameter once.
+class Owned(NamedTuple):
+    """Where the parameters of a model belong.
+
+    Attributes:
+        parameters: every parameter once.
+        borrowed: what sub-layers use of others: where a parameter is used too, and what it is at its own place.
+    """
+
+    parameters: tuple[Parameter, ...]
+    borrowed: tuple[tuple[Address, Parameter], ...]
+
+
+def parameters_of(tracks: Tracks, rows: Iterable[tuple[str, Row]], model: nn.Module) -> Owned:
+    """Return every parameter once, and where else it is used.
 
     A parameter of a sub-layer whose role is not certain has the role ``other``, so that those of all its
     parameters together are right; one that belongs to no sub-layer has its name.
@@ -23,18 +36,23 @@ def parameters_of(tracks: Tracks, rows: Iterable[tuple[str, Row]], model: nn.Mod
         names.setdefault(id(tensor), []).append(name)
     first = {name: each[0] for each in names.values() for name in each}
     found: dict[str, list[Parameter]] = {}
+    borrowed: dict[tuple[Address, Parameter], None] = {}
     for name, row in rows:
         for parameters in (_of_stack(tracks, name, row), _others(tracks, name, row)):
             own: dict[str, list[Parameter]] = {}
             for parameter in parameters:
-                if first[parameter.name] not in found:
-                    parts = own.setdefault(first[parameter.name], [parameter])
-                    # What two branches share, as the norm of a parallel block, belongs to the first.
-                    parts += [parameter] if parameter.address == parts[0].address else []
+                known = found.get(first[parameter.name])
+                parts = known or own.setdefault(first[parameter.name], [parameter])
+                # What two branches share, as the norm of a parallel block, belongs to the first.
+                if parameter.address != parts[0].address:
+                    borrowed[parameter.address, parts[0]] = None
+                elif known is None:
+                    parts.append(parameter)
             found |= own
     _head(tracks, list(rows), found, first)
     rest = [Parameter(each[0], Address(name=", ".join(each)), "") for each in names.values() if each[0] not in found]
-    return (*(parameter for each in found.values() for parameter in dict.fromkeys(each)), *rest)
+    every = (*(parameter for each in found.values() for parameter in dict.fromkeys(each)), *rest)
+    return Owned(every, tuple(borrowed))
 
 
 def _of_stack(tracks: Tracks, name: str, row: Row) -> Iterator[Parameter]:
@@ -73,8 +91,8 @@ def _parameter(share: Share, at: Address) -> Parameter:
 
 
 def _norm(norm: Norm, at: Address) -> Iterator[Parameter]:
-    for name, role in norm.kind.parameters:
-        yield Parameter(f"{norm.path}.{name}" if norm.path else name, at, role)
+    for name, role in norm.roles:
+        yield Parameter(name, at, role)
 
 
 def _factors(way: Way, at: Address) -> Iterator[Parameter]:

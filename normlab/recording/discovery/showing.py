@@ -33,15 +33,17 @@ class Ports:
         self._flow, self._tokens = flow, tokens
         self._order = {showing: number for number, showing in enumerate(flow.showings)}
 
-    def port(self, value: int, after: Sequence["Found"] = ()) -> "Found | None":
+    def port(self, value: int, after: Sequence["Found"] = (), before: "Found | None" = None) -> "Found | None":
         """Return where a value shows first, the whole gradient with it if possible.
 
         Args:
             value: the value.
             after: what must show before it.
+            before: what must show after it.
         """
         least = max((found.order for found in after), default=-1)
-        shown = [one for one in self._flow.seen_at.get(self._flow.same(value), ()) if self._order[one] > least]
+        most = len(self._order) if before is None else before.order
+        shown = [one for one in self._flow.seen_at.get(self._flow.same(value), ()) if least < self._order[one] < most]
         fitting = [found for one in shown if (found := self._found(one)) is not None]
         return min(fitting, key=_preference, default=None)
 
@@ -56,10 +58,12 @@ class Ports:
     def _layout(self, shape: tuple[int, ...]) -> Layout | None:
         batch, length, first = self._tokens
         if len(shape) == 3:
-            # The memory of cross-attention has another length.
-            if shape[1 if first else 0] != batch:
-                return None
-            return "tokens first" if first else "sequences first"
+            # The memory of cross-attention has another length, and some modules take the axes in the other order.
+            if shape[1 if first else 0] == batch:
+                return "tokens first" if first else "sequences first"
+            if shape[:2] == ((batch, length) if first else (length, batch)):
+                return "sequences first" if first else "tokens first"
+            return None
         return "flat" if len(shape) == 2 and shape[0] == batch * length and not first else None
 
 

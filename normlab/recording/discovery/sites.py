@@ -46,7 +46,7 @@ def _parallel(tracks: Tracks, place: Place, name: str, ports: Ports) -> Iterator
     for branch, update in zip(place.branches[:-1], updates[:-1], strict=True):
         at = place.address(name, branch)
         yield from _branch_sites(at, branch, ports)
-        yield from _pair(at, skip, update, None)
+        yield from _pair(at, skip, update, None, place, ports)
         yield Absent(at._replace(site="stream"), "parallel")
     last = place.branches[-1]
     at = place.address(name, last)
@@ -79,19 +79,24 @@ def _sum_sites(at: Address, place: Place, skip: Found | None, update: Found | No
     yield from _site(at._replace(site="stream"), ports.port(place.stream))
     if place.outer is not None:
         yield from _site(at._replace(site="sum"), ports.port(place.sum.total))
-    terms = [one for one in (skip, update) if one is not None]
-    yield from _pair(at, skip, update, ports.port(place.sum.total, after=terms))
+    yield from _pair(at, skip, update, place.sum.total, place, ports)
 
 
-def _pair(at: Address, skip: Found | None, update: Found | None, total: Found | None) -> Iterator[Part]:
+def _pair(
+    at: Address, skip: Found | None, update: Found | None, total: int | None, place: Place, ports: Ports
+) -> Iterator[Part]:
     yield from _site(at._replace(site="skip"), skip)
     yield from _site(at._replace(site="update"), update)
-    if skip is not None and update is not None:
-        stored = None if total is None else total.port
-        if stored is None and skip.order > update.order:
-            # Without a stored sum the pair is compared when the update shows.
+    if skip is None or update is None:
+        return
+    stored = None if total is None else ports.port(total, after=[skip, update])
+    if stored is None and skip.order > update.order:
+        # Without a stored sum the pair is compared when the update shows, so that the skip must show before.
+        earlier = ports.port(place.sum.skip, before=update)
+        if earlier is None:
             return
-        yield Residual(at._replace(site="update"), skip.port, update.port, stored)
+        skip, stored = earlier, None if total is None else ports.port(total, after=[earlier, update])
+    yield Residual(at._replace(site="update"), skip.port, update.port, None if stored is None else stored.port)
 
 
 def _site(address: Address, found: Found | None) -> Iterator[Part]:

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import nn
 
-from normlab.recording.discovery.graph import Flow, Value
+from normlab.recording.discovery.graph import Flow, Ref, Value
 from normlab.recording.discovery.norms import NormKind, probed
+from normlab.recording.discovery.written import written_out
 
 #: Functions of torch that normalise, where they stand outside a norm module.
 _FUNCTIONS = {"native_layer_norm": "layernorm", "_fused_rms_norm": "rmsnorm", "rms_norm": "rmsnorm"}
@@ -21,12 +22,14 @@ class Norm(NamedTuple):
         kind: what it computes.
         taken: the value that it normalises.
         given: its result.
+        roles: names of its parameters in the model, each with its role.
     """
 
     path: str
     kind: NormKind
     taken: int
     given: int
+    roles: tuple[tuple[str, str], ...] = ()
 
 
 class Step(NamedTuple):
@@ -83,39 +86,55 @@ class Tracks:
 
     @cached_property
     def norms(self) -> list[Norm]:
-        """Every norm that ran, in the order of the flow."""
-        taken: dict[str, int] = {}
-        modules = dict(self.model.named_modules())
-        found: list[Norm] = []
-        for showing in self.flow.showings:
-            if self.flow.calls[showing.module] > 1:
-                continue
-            if showing.side == "input":
-                taken.setdefault(showing.module, showing.value)
-            elif not showing.path and showing.module in taken:
-                found += self._probe(modules[showing.module], showing.module, taken[showing.module], showing.value)
-        inside = tuple(f"{norm.path}." for norm in found)
+        """Every norm that ran, once a run, in the order of the flow."""
+        found = self._modules()
         paths = {norm.path for norm in found}
-        found = [norm for norm in found if not any(p.startswith(f"{norm.path}.") for p in paths)]
+        found = [norm for norm in found if not any(path.startswith(f"{norm.path}.") for path in paths)]
+        inside = tuple(f"{norm.path}." for norm in found)
         for value in self.flow.values:
-            if value.op in _FUNCTIONS and not value.output and not f"{value.module}.".startswith(inside or ("\0",)):
-                found.append(self._function(value))
+            if not f"{value.module}.".startswith(inside or ("\0",)):
+                if value.op in _FUNCTIONS and not value.output:
+                    found.append(self._function(value))
+                elif (own := written_out(self.flow, value)) is not None:
+                    found.append(Norm(value.module, *own))
         return sorted(found, key=lambda norm: norm.given)
 
-    def _probe(self, module: nn.Module, path: str, taken: int, given: int) -> list[Norm]:
+    def _modules(self) -> list[Norm]:
+        """Return the modules that are norms; one that runs several times, as a shared block's does, each time."""
+        taken: dict[tuple[str, int], int] = {}
+        modules = dict(self.model.named_modules())
+        kinds: dict[tuple[str, tuple[int, ...]], NormKind | None] = {}
+        found: list[Norm] = []
+        for showing in self.flow.showings:
+            run = showing.module, showing.call
+            if showing.side == "input":
+                taken.setdefault(run, showing.value)
+            elif not showing.path and run in taken and self._may_be(taken[run], showing.value):
+                shape = self.flow.values[showing.value].shape
+                if (showing.module, shape[-1:]) not in kinds:
+                    kinds[showing.module, shape[-1:]] = probed(modules[showing.module], shape)
+                if (kind := kinds[showing.module, shape[-1:]]) is not None:
+                    start = f"{showing.module}." if showing.module else ""
+                    roles = tuple((start + name, role) for name, role in kind.parameters)
+                    found.append(Norm(showing.module, kind, taken[run], showing.value, roles))
+        return found
+
+    def _may_be(self, taken: int, given: int) -> bool:
         before, after = self.flow.values[taken], self.flow.values[given]
-        if before.shape != after.shape or not before.floating or not self.flow.live[given]:
-            return []
-        kind = probed(module, before.shape)
-        return [] if kind is None else [Norm(path, kind, taken, given)]
+        return before.shape == after.shape and before.floating and self.flow.live[given]
 
     def _function(self, value: Value) -> Norm:
         assert value.function is not None
-        _, args, _ = value.function
-        named = [one for one in value.inputs[1:] if self.flow.values[one].kind == "parameter"]
-        eps = next((float(one) for one in reversed(args) if isinstance(one, float)), None)
-        kind = NormKind(_FUNCTIONS[value.op], value.shape[-1], "w" if named else "none", len(value.inputs) > 2, eps)
-        return Norm(value.module, kind, value.inputs[0], value.index)
+        _, (_, _, *given), _ = value.function
+        gain, bias = (self._taken_by(given[place]) if len(given) > place else None for place in (0, 1))
+        roles = [(one.name, role) for one, role in ((gain, "norm_gain"), (bias, "norm_bias")) if one and one.name]
+        eps = next((float(one) for one in reversed(given) if isinstance(one, float)), None)
+        form = "none" if gain is None else "w" if gain.name else "other"
+        kind = NormKind(_FUNCTIONS[value.op], value.shape[-1], form, bias is not None, eps)
+        return Norm(value.module, kind, value.inputs[0], value.index, tuple(roles))
+
+    def _taken_by(self, argument: Any) -> Value | None:
+        return self.flow.values[argument.number] if isinstance(argument, Ref) else None
 
     @cached_property
     def _norm_of(self) -> dict[int, Norm]:
@@ -142,11 +161,16 @@ class Tracks:
             return Step("dropout"), value.inputs[0]
         if value.op == "_to_copy":
             return Step("cast"), value.inputs[0]
-        if _swaps_leading_axes(value):
+        if swaps_leading_axes(value):
             return Step("layout"), value.inputs[0]
         if value.op in ("mul", "div"):
             return self._factor(value)
         return None
+
+    def _dropped(self, index: int) -> bool:
+        """Whether a value is one that a mask was put on: a number that it is multiplied by makes up for the mask."""
+        value = self.flow.values[self.flow.same(index)]
+        return value.op == "mul" and any(_drawn(self.flow, self.flow.values[one]) for one in value.inputs)
 
     def _factor(self, value: Value) -> tuple[Step, int] | None:
         flow = self.flow
@@ -156,6 +180,8 @@ class Tracks:
         if value.op == "div" and value.inputs[0] != carried[0]:
             return None
         others = [one for one in value.inputs if one != carried[0]]
+        if not others and self._dropped(carried[0]):
+            return Step("dropout"), carried[0]
         if not others:
             assert value.function is not None
             number = next((one for one in value.function[1] if isinstance(one, int | float)), None)
@@ -169,7 +195,7 @@ class Tracks:
         return Step("factor", factor=names[0] if names else ""), carried[0]
 
 
-def _swaps_leading_axes(value: Value) -> bool:
+def swaps_leading_axes(value: Value) -> bool:
     """Whether axes other than that of the features change places."""
     rank = len(value.shape)
     if value.op not in ("transpose", "permute") or value.function is None or rank < 3:
@@ -183,4 +209,4 @@ def _swaps_leading_axes(value: Value) -> bool:
 
 def _drawn(flow: Flow, value: Value) -> bool:
     """Whether a factor is a mask that was drawn at random."""
-    return any(flow.depends(value.index, one.index) for one in flow.random)
+    return not flow.live[value.index] and any(flow.depends(value.index, one.index) for one in flow.random)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from normlab.recording.discovery.graph import Flow
+from normlab.recording.discovery.mixing import SPECTRAL
 from normlab.recording.discovery.steps import Tracks, Way
 
 
@@ -33,12 +34,15 @@ class Chain:
         sums: the sums, in order.
         streams: every value that is the stream somewhere: the start, sums, and sums that a norm was put on.
         second: sums of the same updates with another stream.
+        joined: values that are the stream and something that no sub-layer of it computed: an earlier stream, as
+            over the blocks of a U-Net, or what does not depend on it, as an embedding of the block's number.
     """
 
     start: int
     sums: list[Sum] = field(default_factory=list)
     streams: list[int] = field(default_factory=list)
     second: list[int] = field(default_factory=list)
+    joined: list[int] = field(default_factory=list)
 
     def carries(self, way: Way) -> bool:
         """Whether a tensor is one of the streams, rescaled."""
@@ -123,14 +127,16 @@ def _bases(tracks: Tracks, found: list[Chain], skip: int) -> list[int]:
 
 
 def leads(flow: Flow, base: int, update: int) -> bool:
-    """Whether a value is computed from the stream by way of a product with weights."""
-    return base != update and any(flow.weighs[value.index] for value in flow.between(base, update))
+    """Whether a value is computed from the stream by way of a product with weights, or of a Fourier transform."""
+    between = flow.between(base, update)
+    return base != update and any(flow.weighs[value.index] or value.op in SPECTRAL for value in between)
 
 
 def _book(tracks: Tracks, found: list[Chain], new: Sum) -> None:
     way = tracks.back(new.skip)
     reached = {*tracks.back(new.base).values, *way.values}
     chain = next((chain for chain in found if reached & set(chain.streams + chain.second)), None)
+    chain = chain or _continued(tracks, found, way.start)
     if chain is not None and _updates(tracks, new) & {one for each in chain.sums for one in _updates(tracks, each)}:
         chain.second.append(new.total)
         return
@@ -142,6 +148,20 @@ def _book(tracks: Tracks, found: list[Chain], new: Sum) -> None:
             chain.streams.append(value)
     chain.sums.append(new)
     chain.streams.append(new.total)
+
+
+def _continued(tracks: Tracks, found: list[Chain], index: int) -> Chain | None:
+    """Return the chain that goes on with a value that is its stream and something else."""
+    value = tracks.flow.values[index]
+    if value.op != "add" or len(value.inputs) != 2:
+        return None
+    terms = [one for one in value.inputs if tracks.flow.live[one]]
+    for chain in found:
+        if terms and all(chain.carries(tracks.back(term)) for term in terms):
+            chain.streams.append(index)
+            chain.joined.append(index)
+            return chain
+    return None
 
 
 def _updates(tracks: Tracks, one: Sum) -> set[int]:

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from normlab.recording.attachment import take_off, unseen
+from normlab.recording.attachment import unseen
 from normlab.recording.compiled import step_by_step
 from normlab.recording.discovery.causality import causal, counted
 from normlab.recording.discovery.graph import SHAPED, Flow, Kind, Ref, Showing, Value
@@ -98,7 +99,8 @@ class Writer(TorchDispatchMode):
             yield
         finally:
             for handle in handles:
-                take_off(handle)
+                handle.remove()
+                torch_module._global_forward_hooks_with_kwargs.pop(handle.id, None)
 
     def _starts(self, module: nn.Module, args: Any) -> None:
         if id(module) in self._paths:

@@ -6,6 +6,7 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include <initializer_list>
 #include <new>
 
 namespace {
@@ -79,10 +80,11 @@ void ready(PyTypeObject &type, destructor free, PyMethodDef *methods, PyMemberDe
 }
 
 #define NAMES(X) \
-  X(_backward_hooks) X(_base) X(_behind) X(_booked) X(_done) X(_eager) X(_forward_hooks) X(_version) \
+  X(_backward_hooks) X(_backward_pre_hooks) X(_base) X(_booked) X(_call_impl) X(_forward_pre_hooks) X(_version) \
+  X(attended) X(eager) X(ran) X(reader) \
   X(data_ptr) X(dtype) X(forced) X(is_contiguous) X(is_cpu) X(is_inference) X(is_neg) X(layout) X(ledger) X(mask) \
   X(numel) X(_register_hook_dict) X(grad_fn) X(requires_grad) X(shape) X(stride) X(tokens) X(_activation) \
-  X(_after) X(_before) X(_compare) X(_over) X(take_gradient) X(without_gradient) X(activation) X(gradient) X(pair)
+  X(_compare) X(take_gradient) X(without_gradient) X(activation) X(gradient) X(pair)
 
 #define DECLARE(name) PyObject *name;
 struct { NAMES(DECLARE) PyObject *dynamo; } names;
@@ -92,6 +94,7 @@ enum Dtype { FLOAT32, FLOAT16, BFLOAT16, DTYPES };
 
 struct {
   PyObject *tensor, *parameter, *dtypes[DTYPES], *boolean, *strided, *task, *ordered, *partial;
+  PyObject *global_hooks[3];
 } torch;
 
 inline Ref attribute(PyObject *object, PyObject *name) { return got(PyObject_GetAttr(object, name)); }
@@ -127,6 +130,10 @@ inline void find_names() {
   torch.strided = of_torch("strided");
   const Ref nn = Ref(of_torch("nn")), inside = Ref(of_torch("_C"));
   torch.parameter = got(PyObject_GetAttrString(nn, "Parameter")).give();
+  const Ref modules = got(PyImport_ImportModule("torch.nn.modules.module"));
+  int at = 0;
+  for (const char *name : {"_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks"})
+    torch.global_hooks[at++] = got(PyObject_GetAttrString(modules, name)).give();
   const Ref collections = got(PyImport_ImportModule("collections"));
   torch.ordered = got(PyObject_GetAttrString(collections, "OrderedDict")).give();
   const Ref functools = got(PyImport_ImportModule("functools"));

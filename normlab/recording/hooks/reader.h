@@ -58,6 +58,10 @@ struct Reader {
   PyObject *last, *last_mask;
   Modules *modules;
   Hooked *hooked;
+  // Which thread it reads in, the model (its address), and what says whether nobody is to see what runs.
+  unsigned long thread;
+  const void *model;
+  PyObject *unseen;
   bool once, in_place, vectors, armed, scaled;
 };
 
@@ -318,6 +322,7 @@ PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *) {
     reader->hooked = new Hooked();
     reader->last = Py_NewRef(Py_None);
     reader->last_mask = Py_NewRef(Py_None);
+    reader->unseen = Py_NewRef(Py_None);
     reader->once = once;
     reader->in_place = in_place;
     reader->vectors = vectors;
@@ -355,7 +360,7 @@ void reader_free(PyObject *self) {
   PyObject_GC_UnTrack(self);
   Reader *reader = as<Reader>(self);
   for (PyObject *held : {reader->observer, reader->found, reader->remembered, reader->awaited, reader->calls,
-                         reader->ran, reader->through_base, reader->last, reader->last_mask})
+                         reader->ran, reader->through_base, reader->last, reader->last_mask, reader->unseen})
     Py_XDECREF(held);
   delete reader->modules;
   delete reader->hooked;
@@ -394,7 +399,19 @@ PyObject *reader_close(PyObject *self, PyObject *) {
   });
 }
 
+PyObject *reader_listen(PyObject *self, PyObject *args) {
+  Reader *reader = as<Reader>(self);
+  PyObject *model, *unseen;
+  if (!PyArg_ParseTuple(args, "kOO", &reader->thread, &model, &unseen)) return nullptr;
+  return for_python([&] {
+    reader->model = model;
+    replace(reader->unseen, unseen);
+    return none();
+  });
+}
+
 PyMethodDef reader_methods[] = {
+    {"listen", reader_listen, METH_VARARGS, nullptr},
     {"forget", reader_forget, METH_NOARGS, nullptr},
     {"close", reader_close, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},

@@ -7,6 +7,8 @@
 
 namespace {
 
+constexpr int MOST_AXES = 8;
+
 struct View {
   const void *data;
   Dtype stored;
@@ -40,55 +42,95 @@ inline const void *memory_of(PyObject *tensor) {
   return reinterpret_cast<const void *>(address);
 }
 
+// What torch says of a tensor: its dtype, where its numbers are, and how they lie there.
+struct Described {
+  Dtype stored;
+  const void *data;
+  int axes;
+  int64_t sizes[MOST_AXES], steps[MOST_AXES];
+};
+
 // Does so by the getters of torch, one after the other.
-inline bool read_slowly(PyObject *tensor, View &view, int64_t (&sizes)[3], int64_t (&steps)[3]) {
-  if (!is_readable(tensor, view.stored)) return false;
+inline bool describe_slowly(PyObject *tensor, Described &found) {
+  if (!is_readable(tensor, found.stored)) return false;
   const Ref shape = attribute(tensor, names.shape), strides = asked(tensor, names.stride);
-  if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(static_cast<PyObject *>(shape)) != 3) return false;
-  for (int axis = 0; axis < 3; ++axis) {
-    sizes[axis] = number(entry(shape, axis));
-    steps[axis] = number(entry(strides, axis));
+  if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(static_cast<PyObject *>(shape)) > MOST_AXES) return false;
+  found.axes = PyTuple_GET_SIZE(static_cast<PyObject *>(shape));
+  for (int axis = 0; axis < found.axes; ++axis) {
+    found.sizes[axis] = number(entry(shape, axis));
+    found.steps[axis] = number(entry(strides, axis));
   }
-  view.data = memory_of(tensor);
+  found.data = memory_of(tensor);
   if (PyErr_Occurred()) throw Raised();
   return true;
 }
 
 // Does so by DLPack, where torch offers that: a tenth of the time.
-inline bool read_fast(PyObject *tensor, View &view, int64_t (&sizes)[3], int64_t (&steps)[3]) {
+inline bool describe_fast(PyObject *tensor, Described &found) {
   if (!is_plain(tensor)) return false;
   DLTensor described;
   done(describe(tensor, &described));
   const auto [code, bits, lanes] = described.dtype;
-  if (described.device_type != DL_HOST || described.axes != 3 || lanes != 1 || !described.strides) return false;
+  if (described.device_type != DL_HOST || described.axes > MOST_AXES || lanes != 1) return false;
   if (code == DL_FLOAT && bits == 32)
-    view.stored = FLOAT32;
+    found.stored = FLOAT32;
   else if (code == DL_FLOAT && bits == 16)
-    view.stored = FLOAT16;
+    found.stored = FLOAT16;
   else if (code == DL_BFLOAT && bits == 16)
-    view.stored = BFLOAT16;
+    found.stored = BFLOAT16;
   else
     return false;
-  std::memcpy(sizes, described.shape, sizeof sizes);
-  std::memcpy(steps, described.strides, sizeof steps);
-  view.data = static_cast<const char *>(described.data) + described.byte_offset;
+  found.axes = described.axes;
+  if (found.axes && !described.strides) return false;
+  for (int axis = 0; axis < found.axes; ++axis) {
+    found.sizes[axis] = described.shape[axis];
+    found.steps[axis] = described.strides[axis];
+  }
+  found.data = static_cast<const char *>(described.data) + described.byte_offset;
   return described.data && asked(tensor, names.is_neg) == Py_False;
 }
 
-// Reads where the numbers of a tensor [sequence, token, feature] are; false, and no exception, if it is not one that
-// has entries, a token's one behind the other, and memory that can be read.
-inline bool read(PyObject *tensor, View &view) {
+// False, and no exception, for a tensor whose memory cannot be read as it is. What hides its memory, as tensors under
+// a transform of torch.func do, goes another way.
+inline bool described(PyObject *tensor, Described &found) {
   try {
-    int64_t sizes[3], steps[3];
-    if (!(describe ? read_fast : read_slowly)(tensor, view, sizes, steps)) return false;
-    view.shape = {sizes[0], sizes[1], sizes[2]};
-    view.strides = {steps[0], steps[1]};
-    return view.data && view.entries() && (steps[2] == 1 || sizes[2] == 1);
+    return (describe ? describe_fast : describe_slowly)(tensor, found);
   } catch (const Raised &) {
-    // What hides its memory, as tensors under a transform of torch.func do, goes another way.
     PyErr_Clear();
     return false;
   }
+}
+
+// Reads where the numbers of a tensor [sequence, token, feature] are; false if it is not one that has entries, a
+// token's one behind the other, and memory that can be read.
+inline bool read(PyObject *tensor, View &view) {
+  Described found;
+  if (!described(tensor, found) || found.axes != 3) return false;
+  view.data = found.data;
+  view.stored = found.stored;
+  view.shape = {found.sizes[0], found.sizes[1], found.sizes[2]};
+  view.strides = {found.steps[0], found.steps[1]};
+  return view.data && view.entries() && (found.steps[2] == 1 || found.sizes[2] == 1);
+}
+
+// Numbers that lie one behind the other.
+struct Row {
+  const void *data;
+  Dtype stored;
+  int64_t entries;
+};
+
+// Reads where the numbers of a tensor are, if it has any and they are contiguous.
+inline bool read_row(PyObject *tensor, Row &row) {
+  Described found;
+  if (!described(tensor, found)) return false;
+  int64_t behind = 1;
+  for (int axis = found.axes; axis--;) {
+    if (found.sizes[axis] != 1 && found.steps[axis] != behind) return false;
+    behind *= found.sizes[axis];
+  }
+  row = {found.data, found.stored, behind};
+  return row.data && row.entries;
 }
 
 // Reads where a mask is, null where there is none; false if it is not one of the view's tokens.

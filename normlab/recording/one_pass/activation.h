@@ -27,52 +27,47 @@ template <int ROWS, bool KEEP, class Stored> struct Tokens {
   INLINED Doubles means(bool vectors, Features &total, Peak<Stored> &peak) const {
     Doubles sums[LANES] = {};
     along(width, [&](int64_t at, int64_t count) INLINED {
-      Doubles wide[LANES] = {};
-      for (int row = 0; row < ROWS; ++row) {
-        wide[row] = doubles(lanes(rows[row] + at, count));
-        if (KEEP) kept[at / LANES * ROWS + row] = wide[row];
+      Doubles sum = vectors ? total.at(at) : Doubles{};
+      UNROLLED for (int row = 0; row < ROWS; ++row) {
+        const Doubles wide = doubles(lanes(rows[row] + at, count));
+        if (KEEP) kept[at / LANES * ROWS + row] = wide;
         if (!KEEP) peak.enter(lanes(rows[row] + at, count));
-        sums[row] += wide[row];
+        sums[row] += wide;
+        sum += wide;
       }
-      if (vectors) total.add(at, ROWS == 1 ? wide[0] : together(wide));
+      if (vectors) total.at(at) = sum;
     });
     // Divided, not multiplied by 1/width: the mean of equal numbers is that number, and their spread is zero.
     return added_each(sums) / static_cast<double>(width);
   }
 
   // Sums of squares and of fourth powers of what is left without the mean.
-  INLINED void spread(Doubles mean, Doubles &squares, Doubles &fourths, Peak<Stored> &peak) const {
-    // Of kept numbers two tokens at a time: as many sums as stay in registers and are added to without waiting.
-    constexpr int SOME = KEEP ? 2 : ROWS;
-    Doubles all_squares[LANES], all_fourths[LANES];
-    for (int row = ROWS; row < LANES; ++row) all_squares[row] = all_fourths[row] = Doubles{};
-    for (int from = 0; from < ROWS; from += SOME) {
-      Doubles some_squares[SOME] = {}, some_fourths[SOME] = {};
-      along(width, [&](int64_t at, int64_t count) INLINED {
-        for (int one = 0; one < SOME; ++one) {
-          if (!KEEP) __builtin_prefetch(rows[one] + next + at);
-          Doubles centred = again(from + one, at, count) - mean[from + one];
-          if (count < LANES) centred *= first(count);
-          const Doubles squared = centred * centred;
-          some_squares[one] += squared;
-          some_fourths[one] += squared * squared;
-        }
-      });
-      for (int one = 0; one < SOME; ++one) {
-        all_squares[from + one] = some_squares[one];
-        all_fourths[from + one] = some_fourths[one];
-        if (KEEP) peak.enter(rows[from + one], width, next);
+  INLINED void spread(Doubles mean, Doubles &squares, Doubles &fourths) const {
+    Doubles row_squares[LANES] = {}, row_fourths[LANES] = {};
+    along(width, [&](int64_t at, int64_t count) INLINED {
+      UNROLLED for (int row = 0; row < ROWS; ++row) {
+        if (!KEEP) __builtin_prefetch(rows[row] + next + at);
+        Doubles centred = again(row, at, count) - mean[row];
+        if (count < LANES) centred *= first(count);
+        const Doubles squared = centred * centred;
+        row_squares[row] += squared;
+        row_fourths[row] += squared * squared;
       }
-    }
-    squares = added_each(all_squares);
-    fourths = added_each(all_fourths);
+    });
+    squares = added_each(row_squares);
+    fourths = added_each(row_fourths);
+  }
+
+  // The peak of one half of the tokens: what a processor does while it waits for the numbers that a pass ends with.
+  INLINED void peak_of_half(int half, Peak<Stored> &peak) const {
+    if (KEEP) peak.template enter<ROWS / 2>(rows + half * (ROWS / 2), width, next);
   }
 
   INLINED void directions(Doubles unit, Features &direction) const {
     along(width, [&](int64_t at, int64_t count) INLINED {
-      Doubles wide[LANES] = {};
-      for (int row = 0; row < ROWS; ++row) wide[row] = again(row, at, count) * unit[row];
-      direction.add(at, ROWS == 1 ? wide[0] : together(wide));
+      Doubles sum = direction.at(at);
+      UNROLLED for (int row = 0; row < ROWS; ++row) sum += again(row, at, count) * unit[row];
+      direction.at(at) = sum;
     });
   }
 };
@@ -104,7 +99,8 @@ INLINE int64_t activation(const Stored *x, Shape shape, Strides strides, const b
     const auto enter = [&](auto tokens, int64_t rows) INLINED {
       Doubles spread, fourths;
       const Doubles mean = tokens.means(vectors, total, peak);
-      tokens.spread(mean, spread, fourths, peak);
+      tokens.peak_of_half(0, peak);
+      tokens.spread(mean, spread, fourths);
       const Doubles variance = spread / features, mean_square = variance + mean * mean;
       const Doubles radius = roots(mean_square);
       least = (radius > none ? radius : ones) < least ? radius : least;
@@ -113,9 +109,10 @@ INLINE int64_t activation(const Stored *x, Shape shape, Strides strides, const b
       squares += mean_square;
       all_means += mean;
       variances += variance;
-      kurtoses += spread > none ? fourths / spread * (features / spread) : none;
+      kurtoses += spread > none ? fourths * features / (spread * spread) : none;
       varying += spread > none ? ones : none;
       nonzeros += radius > none ? ones : none;
+      tokens.peak_of_half(1, peak);
       if (vectors) tokens.directions(radius > none ? 1 / (radius * root) : none, direction);
     };
     by_tokens(shape, keep, sequence, row, [&](const Stored *const *rows, auto number) INLINED {

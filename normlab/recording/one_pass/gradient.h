@@ -29,7 +29,7 @@ INLINE int64_t gradient(const Stored *x, Shape shape, Strides strides, const boo
           wide[row] = doubles(values);
           squares[row % 4] += wide[row] * wide[row];
         }
-        total.add(at, ROWS == 1 ? wide[0] : together(wide));
+        total.at(at) += ROWS == 1 ? wide[0] : together(wide);
       });
     });
     const double square = (added(squares[0]) + added(squares[1])) + (added(squares[2]) + added(squares[3]));

@@ -14,6 +14,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define INLINED __attribute__((always_inline))
+// Written out before anything else is done to a loop over rows, so that a sum for each of them stays in a register.
+#define UNROLLED _Pragma("GCC unroll 8")
 
 namespace {
 
@@ -37,16 +39,32 @@ INLINE Floats floats(const float *x) {
   return wide;
 }
 
+// Of two vectors, the entries of these numbers.
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define ENTRIES(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#endif
+#endif
+
+INLINE Ints ints(Halves x) {
+#if defined(ENTRIES) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  // What compilers make of the conversion is slower by half.
+  return (Ints)ENTRIES(x, Halves{}, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+#else
+  return __builtin_convertvector(x, Ints);
+#endif
+}
+
 INLINE Floats floats(const BFloat16 *x) {
   Halves half;
   std::memcpy(&half, x, sizeof half);
-  return (Floats)(__builtin_convertvector(half, Ints) << 16);
+  return (Floats)(ints(half) << 16);
 }
 
 INLINE Floats floats(const Float16 *x) {
   Halves half;
   std::memcpy(&half, x, sizeof half);
-  const Ints bits = __builtin_convertvector(half, Ints);
+  const Ints bits = ints(half);
   // Moved into place, the exponent is 112 too small; the product also makes subnormal numbers right.
   const Floats scaled = (Floats)((bits & 0x7fff) << 13) * 0x1p112f;
   const Ints infinite = (bits & 0x7c00) == 0x7c00;
@@ -84,22 +102,17 @@ INLINE Doubles together(const Doubles (&x)[LANES]) {
 
 // The sum of each of eight vectors, as one.
 INLINE Doubles added_each(const Doubles (&x)[LANES]) {
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-#define ALONG(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#ifdef ENTRIES
   Doubles pairs[4], fours[2];
-  for (int at = 0; at < 4; ++at)
-    pairs[at] = ALONG(x[2 * at], x[2 * at + 1], 0, 8, 2, 10, 4, 12, 6, 14) +
-                ALONG(x[2 * at], x[2 * at + 1], 1, 9, 3, 11, 5, 13, 7, 15);
-  for (int at = 0; at < 2; ++at)
-    fours[at] = ALONG(pairs[2 * at], pairs[2 * at + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
-                ALONG(pairs[2 * at], pairs[2 * at + 1], 2, 3, 10, 11, 6, 7, 14, 15);
-  return ALONG(fours[0], fours[1], 0, 1, 2, 3, 8, 9, 10, 11) + ALONG(fours[0], fours[1], 4, 5, 6, 7, 12, 13, 14, 15);
-#undef ALONG
-#define EACH_ADDED
-#endif
-#endif
-#ifndef EACH_ADDED
+  UNROLLED for (int at = 0; at < 4; ++at)
+    pairs[at] = ENTRIES(x[2 * at], x[2 * at + 1], 0, 8, 2, 10, 4, 12, 6, 14) +
+                ENTRIES(x[2 * at], x[2 * at + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+  UNROLLED for (int at = 0; at < 2; ++at)
+    fours[at] = ENTRIES(pairs[2 * at], pairs[2 * at + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
+                ENTRIES(pairs[2 * at], pairs[2 * at + 1], 2, 3, 10, 11, 6, 7, 14, 15);
+  return ENTRIES(fours[0], fours[1], 0, 1, 2, 3, 8, 9, 10, 11) +
+         ENTRIES(fours[0], fours[1], 4, 5, 6, 7, 12, 13, 14, 15);
+#else
   Doubles sums;
   for (int at = 0; at < LANES; ++at) sums[at] = added(x[at]);
   return sums;
@@ -122,19 +135,21 @@ INLINE double as_number(int32_t bits) {
 template <class Stored> class Peak {
  public:
   INLINED void enter(Floats x) { wide = larger(wide, magnitude(x)); }
-  // A row as it is stored, a cache line at a time. The lines of the row that is `next` will be read soon: they are
+  // Rows as they are stored, a cache line at a time. The lines of those that are `next` will be read soon: they are
   // fetched, and those further on brought nearer, so that neither has to be waited for.
-  INLINED void enter(const Stored *row, int64_t width, int64_t next) {
+  template <int ROWS> INLINED void enter(const Stored *const *rows, int64_t width, int64_t next) {
     int64_t at = 0;
-    for (; at + LINE <= width; at += LINE) {
-      __builtin_prefetch(row + next + at);
-      __builtin_prefetch(row + 4 * next + at, 0, 2);
-      Line line;
-      std::memcpy(&line, row + at, sizeof line);
-      line &= static_cast<Bits>(~(1u << (8 * sizeof(Bits) - 1)));
-      stored = line > stored ? line : stored;
-    }
-    for (; at < width; at += LANES) enter(lanes(row + at, width - at < LANES ? width - at : LANES));
+    for (; at + LINE <= width; at += LINE)
+      UNROLLED for (int row = 0; row < ROWS; ++row) {
+        __builtin_prefetch(rows[row] + next + at);
+        __builtin_prefetch(rows[row] + 4 * next + at, 0, 2);
+        Line line;
+        std::memcpy(&line, rows[row] + at, sizeof line);
+        line &= static_cast<Bits>(~(1u << (8 * sizeof(Bits) - 1)));
+        stored = line > stored ? line : stored;
+      }
+    for (; at < width; at += LANES)
+      for (int row = 0; row < ROWS; ++row) enter(lanes(rows[row] + at, width - at < LANES ? width - at : LANES));
   }
   double value() const {
     Stored numbers[LINE];

@@ -41,7 +41,7 @@ class Features {
   Features(const Features &) = delete;
   Features &operator=(const Features &) = delete;
   INLINED void clear() { std::memset(values, 0, padded * sizeof(double)); }
-  INLINED void add(int64_t at, Doubles x) { *reinterpret_cast<Doubles *>(values + at) += x; }
+  INLINED Doubles &at(int64_t feature) { return *reinterpret_cast<Doubles *>(values + feature); }
   INLINED Doubles *vectors() { return reinterpret_cast<Doubles *>(values); }
   INLINED double squared() const {
     Doubles sum = {};

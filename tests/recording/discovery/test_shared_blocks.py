@@ -85,6 +85,15 @@ def test_the_parameters_of_a_shared_block_count_once(squares: Callable[..., Any]
     assert recorded == pytest.approx(own, rel=1e-9)
 
 
+def test_the_norms_of_a_shared_block_have_roles() -> None:
+    found = nl.discover(_albert())
+    roles = {parameter.name: (parameter.address.layer, parameter.role) for parameter in found.plan.parameters}
+    layer = "encoder.albert_layer_groups.0.albert_layers.0"
+    for norm in (f"{layer}.attention.LayerNorm", f"{layer}.full_layer_layer_norm"):
+        assert roles[f"{norm}.weight"] == (1, "norm_gain") and roles[f"{norm}.bias"] == (1, "norm_bias")
+    assert "other" not in {role for _, role in roles.values()}
+
+
 def test_half_feed_forwards_and_convolutions() -> None:
     model = _conformer()
     found = nl.discover(model, {"input_values": _sounds()})
@@ -99,7 +108,8 @@ def test_half_feed_forwards_and_convolutions() -> None:
     ]
     assert (stack.placement, stack.reason) == ("mixed", "pre, and a norm on the stream closes the block")
     assert "x ← LN(x + 0.5·MLP(LN(x)))    blocks 1-2" in str(found)
-    assert "x ← x + Attn(LN(x))    blocks 1-2, 2 each" in str(found)
+    assert "x ← x + Attn(LN(x))    blocks 1-2\n" in str(found)
+    assert "x ← x + Mix(LN(x))    blocks 1-2\n" in str(found)  # its convolution has neither queries nor keys
 
 
 def test_the_last_half_and_the_blocks_norm_make_the_next_stream() -> None:

@@ -79,7 +79,7 @@ def test_what_squashes_in_place_of_a_norm_is_placed_like_one(norm: str, rows_equ
     rows_equal(*sites)
 
 
-def test_uniform_attention_leaves_its_roles_open_but_all_of_them_together_are_right() -> None:
+def test_uniform_attention_mixes_tokens_without_roles_but_all_of_them_together_are_right() -> None:
     model = _built(attention="uniform")
     own, found = (
         _table(model, plan).set_index(["sublayer", "layer", "role", "quantity"])["value"]

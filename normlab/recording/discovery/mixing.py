@@ -1,0 +1,153 @@
+"""Whether a branch mixes positions: which token each entry of its update was computed from."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from normlab.recording.discovery.graph import LAYOUT, PRODUCTS, Flow, Ref, Value
+
+#: An entry that depends on no token, and one that depends on several.
+_NONE: Final = -1
+_SEVERAL: Final = -2
+#: Operations that mix along the axes that they are told, and hold no parameters.
+SPECTRAL: Final = ("_fft_r2c", "_fft_c2c", "_fft_c2r")
+#: Operations along axes, by the name of the argument that has them.
+_ALONG: Final = ("dim", "dims", "normalized_shape")
+_PLACED: Final = LAYOUT - {"copy", "as_strided", "lift_fresh"} | {"cat", "stack", "roll", "flip"}
+#: Operations that take or put entries where the numbers in a tensor say.
+_CHOOSING: Final = ("gather", "index_select", "index", "take", "masked_select", "embedding")
+_PUTTING: Final = ("scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_put", "masked_scatter")
+_SPREAD: Final = ("native_group_norm", "avg_pool1d", "avg_pool2d", "avg_pool3d")
+
+
+def mixes(flow: Flow, base: int, update: int) -> bool | None:
+    """Return whether an entry of a branch's update depends on several tokens of what the branch reads.
+
+    ``None`` if an operation stands between them of which that cannot be told, as one that chooses tokens by their
+    entries. Weights that happen to be zero are no reason not to.
+
+    Args:
+        flow: the data flow.
+        base: what the branch reads, its features along the last axis.
+        update: what it gives.
+    """
+    shape = flow.values[base].shape
+    tokens = torch.arange(_size(shape[:-1])).view(*shape[:-1], 1).expand(shape)
+    labels = {base: tokens}
+    for value in flow.between(base, update):
+        try:
+            found = _labelled(flow, value, labels)
+        except (RuntimeError, TypeError, IndexError):  # an operation that takes no whole numbers
+            return None
+        if found is None or tuple(found.shape) != value.shape:
+            return None
+        labels[value.index] = found
+    return bool((labels[update] == _SEVERAL).any())
+
+
+def _labelled(flow: Flow, value: Value, labels: dict[int, Tensor]) -> Tensor | None:
+    """Return for each entry of a value the token that it was computed from."""
+    if value.function is None:
+        return labels[value.inputs[0]].reshape(value.shape) if value.op == "alias" else None
+    function, args, kwargs = value.function
+
+    def label(one: Any) -> Any:
+        if not isinstance(one, Ref):
+            return one
+        return labels.get(one.number, torch.tensor(_NONE).expand(flow.values[one.number].shape))
+
+    args, kwargs = tree_map(label, (args, kwargs), is_leaf=lambda one: isinstance(one, Ref))
+    own = [labels[one] for one in value.inputs if one in labels]
+    if value.op in ("_to_copy", "native_dropout", "copy"):
+        return own[-1]
+    if value.op == "view_as_real":
+        return own[0][..., None].expand(value.shape)
+    if value.op in ("expand", "view", "_unsafe_view", "reshape"):
+        return own[0].expand(value.shape) if value.op == "expand" else own[0].reshape(value.shape)
+    if value.op in _PLACED:
+        return _picked(function, args, kwargs, value)
+    if torch.Tag.pointwise in function.tags:  # type: ignore[attr-defined]
+        whole = [one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)]
+        return _together(torch.broadcast_tensors(*whole))
+    if value.op in PRODUCTS and len(args) >= PRODUCTS[value.op] + 2:
+        return _product(value, args)
+    if value.op == "convolution":
+        wide = any(extent > 1 for extent in args[1].shape[2:])
+        axes = range(1, own[0].dim()) if wide else (1,)
+        return _reduced(own[0], axes).expand(value.shape)
+    if value.op in _SPREAD:
+        return _reduced(own[0], range(1, own[0].dim())).expand(value.shape)
+    if value.op in _PUTTING or (value.op in _CHOOSING and value.op != "gather"):
+        return None
+    found = _along(function, args, kwargs, own[0], value.shape)
+    return None if value.op == "gather" and found is not None and bool((found == _SEVERAL).any()) else found
+
+
+def _picked(function: Callable[..., Any], args: Any, kwargs: Any, value: Value) -> Tensor:
+    """Do to the labels what was done to the entries."""
+    result = function(*args, **{key: one for key, one in kwargs.items() if key not in ("dtype", "device")})
+    found: Tensor = result[value.output] if isinstance(result, tuple | list) else result
+    return found
+
+
+def _product(value: Value, args: Sequence[Any]) -> Tensor:
+    first = PRODUCTS[value.op]
+    one, two = args[first : first + 2]
+    if value.op == "linear":
+        two = two.mT
+    found = [_reduced(one, (one.dim() - 1,)), _reduced(two, (two.dim() - 2,))]
+    bias = [args[0]] if first else [one for one in args[2:] if isinstance(one, Tensor)]
+    return _together(torch.broadcast_tensors(*found, *bias)).expand(value.shape)
+
+
+def _along(
+    function: Callable[..., Any], args: Any, kwargs: Any, taken: Tensor, shape: tuple[int, ...]
+) -> Tensor | None:
+    """Return the labels after an operation along some axes, such as a mean, a softmax or a Fourier transform."""
+    known = function._schema.arguments  # type: ignore[attr-defined]
+    names = [argument.name for argument in known]
+    usual = {argument.name: argument.default_value for argument in known if argument.has_default_value()}
+    given = {**usual, **dict(zip(names, args, strict=False)), **kwargs}
+    name = next((one for one in _ALONG if one in names), None)
+    if name is None:
+        return None
+    axes: Any = given.get(name)
+    if name == "normalized_shape":
+        axes = range(-len(axes), 0)
+    numbers = range(taken.dim()) if axes is None or axes == [] else [axes] if isinstance(axes, int) else list(axes)
+    numbers = sorted({number % taken.dim() for number in numbers})
+    found = _reduced(taken, numbers)
+    if len(shape) < taken.dim():
+        return found.reshape(shape) if found.numel() == _size(shape) else None
+    return found.expand(shape)
+
+
+def _reduced(labels: Tensor, axes: Sequence[int]) -> Tensor:
+    """Return the labels of what entries along axes have together; the axes stay, of extent 1."""
+    axes = list(axes)
+    (own,) = _narrowed([labels])
+    high = own.amax(axes, keepdim=True)
+    low = own.masked_fill(own == _NONE, torch.iinfo(torch.int64).max).amin(axes, keepdim=True)
+    found = torch.where((high == low) | (high == _NONE) & (low > high), high, _SEVERAL)
+    return found.expand([1 if axis in axes else extent for axis, extent in enumerate(labels.shape)])
+
+
+def _together(labels: Sequence[Tensor]) -> Tensor:
+    return _reduced(torch.stack(_narrowed(labels)), (0,))[0].expand(labels[0].shape)
+
+
+def _narrowed(labels: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors of one shape without the repetitions that all of them have along an axis, as most have."""
+    repeated = [all(one.stride(axis) == 0 for one in labels) for axis in range(labels[0].dim())]
+    picked = tuple(slice(0, 1) if each else slice(None) for each in repeated)
+    return [one[picked] for one in labels]
+
+
+def _size(shape: Sequence[int]) -> int:
+    size = 1
+    for extent in shape:
+        size *= extent
+    return size
