@@ -102,22 +102,28 @@ PyObject *pair_for_python(PyObject *, PyObject *args) {
   });
 }
 
-// The sum of squares of a contiguous tensor; NaN where it needs another way.
-double squares_of(PyObject *tensor) {
-  Row row;
-  if (!read_row(tensor, row)) return Py_NAN;
-  const double sum = normlab_squares(row.stored, row.data, row.entries);
-  return sum < 0 ? Py_NAN : sum;
-}
-
-PyObject *squares_for_python(PyObject *, PyObject *tensors) {
+// The numbers of entries and sums of squares of contiguous tensors, or of the places of their first axes that stand in
+// a second sequence, one after the other; NaN where a tensor needs another way.
+PyObject *sizes_for_python(PyObject *, PyObject *args) {
+  PyObject *tensors, *places;
+  if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &tensors, &PyList_Type, &places)) return nullptr;
   return for_python([&] {
-    const Ref all = got(PySequence_Fast(tensors, "give a sequence of tensors"));
-    const Py_ssize_t count = PySequence_Fast_GET_SIZE(static_cast<PyObject *>(all));
-    Ref found = got(PyList_New(count));
+    const Py_ssize_t count = PyList_GET_SIZE(tensors);
+    if (PyList_GET_SIZE(places) != count) {
+      PyErr_SetString(PyExc_ValueError, "give places for each tensor");
+      throw Raised();
+    }
+    Ref found = got(PyList_New(2 * count));
     for (Py_ssize_t at = 0; at < count; ++at) {
-      const double sum = squares_of(PySequence_Fast_GET_ITEM(static_cast<PyObject *>(all), at));
-      PyList_SET_ITEM(static_cast<PyObject *>(found), at, got(PyFloat_FromDouble(sum)).give());
+      Row row;
+      double entries = Py_NAN, sum = Py_NAN;
+      if (read_row(PyList_GET_ITEM(tensors, at), PyList_GET_ITEM(places, at), row)) {
+        entries = static_cast<double>(row.entries);
+        sum = normlab_squares(row.stored, row.data, row.entries);
+        if (sum < 0) sum = Py_NAN;
+      }
+      PyList_SET_ITEM(static_cast<PyObject *>(found), 2 * at, got(PyFloat_FromDouble(entries)).give());
+      PyList_SET_ITEM(static_cast<PyObject *>(found), 2 * at + 1, got(PyFloat_FromDouble(sum)).give());
     }
     return found;
   });
@@ -127,7 +133,7 @@ PyMethodDef functions[] = {
     {"activation", activation_for_python, METH_VARARGS, nullptr},
     {"gradient", gradient_for_python, METH_VARARGS, nullptr},
     {"pair", pair_for_python, METH_VARARGS, nullptr},
-    {"squares", squares_for_python, METH_O, nullptr},
+    {"sizes", sizes_for_python, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -5,7 +5,6 @@ costs several times what reading it does. The library is compiled where the pack
 compiler is there; without it, and for every tensor that it does not take, there is torch.
 """
 
-from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from importlib.machinery import ExtensionFileLoader
@@ -91,10 +90,17 @@ def native_pair(
     return compiled and compiled.pair(update, skip, total, _contiguous(keep))
 
 
-def native_squares(tensors: Sequence[Tensor]) -> np.ndarray:
-    """Return the sum of squares of each tensor; NaN for one that is not finite or needs another way."""
+def native_sizes(tensors: list[Tensor], places: list[tuple[int, ...] | None]) -> np.ndarray:
+    """Return the number of entries of each tensor and the sum of their squares; NaN where it needs another way.
+
+    Args:
+        tensors: the tensors; one with entries that are not finite needs another way.
+        places: first and last-plus-one place on the first axis, where not the whole tensor is meant.
+    """
     compiled = library()
-    return np.full(len(tensors), np.nan) if compiled is None else np.array(compiled.squares(tensors))
+    if compiled is None:
+        return np.full((len(tensors), 2), np.nan)
+    return np.array(compiled.sizes(tensors, places)).reshape(-1, 2)
 
 
 def sums_of(written: "Written") -> Sums:

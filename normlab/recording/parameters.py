@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from normlab.errors import RecordingError, suggest
 from normlab.recording.plan import Address, Parameter
-from normlab.recording.runs import part_of, sizes_of
+from normlab.recording.runs import sizes_of
 from normlab.recording.tensors import dtype_name, version
 from normlab.recording.tree import Tree
 
@@ -209,9 +209,8 @@ class Parameters:
         gradients = [tensor.grad for tensor in tensors]
         there = [index for index, gradient in enumerate(gradients) if gradient is not None]
         with torch.no_grad():
-            values = [part_of(tensor, part) for tensor, part in zip(tensors, self._planned, strict=True)]
-            found = [part_of(_values(gradients[index]), self._planned[index]) for index in there]
-            sizes = sizes_of(values + found)
+            found = [_values(gradients[index]) for index in there]
+            sizes = sizes_of([*tensors, *found], [*self._planned, *(self._planned[index] for index in there)])
         every = np.zeros((len(tensors), 6))
         every[:, :3] = sizes[: len(tensors)]
         every[there, 3:] = sizes[len(tensors) :]

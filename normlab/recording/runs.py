@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from normlab.recording.native import native_squares
+from normlab.recording.native import native_sizes
 from normlab.recording.plan import Parameter
 
 #: Entries whose norm is taken in one go in float32: longer runs of additions lose digits of equal entries.
@@ -33,14 +33,21 @@ def run_norms(tensor: Tensor) -> Tensor:
     return torch.cat([vector_norm(flat[:whole].view(-1, RUN), dim=-1, dtype=dtype), rest]) if whole else rest
 
 
-def sizes_of(tensors: Sequence[Tensor]) -> np.ndarray:
-    """Return of each tensor its number of entries, the sum of squares of the finite ones, and how many are not."""
+def sizes_of(tensors: Sequence[Tensor], parts: Sequence[Parameter]) -> np.ndarray:
+    """Return of parts of tensors the numbers of entries, sums of squares of the finite ones, and how many are not.
+
+    Args:
+        tensors: parameters or gradients.
+        parts: which part of each.
+    """
     sizes = np.zeros((len(tensors), 3))
-    sizes[:, 0] = [tensor.numel() for tensor in tensors]
-    full = np.flatnonzero(sizes[:, 0]).tolist()
-    sizes[full, 1] = native_squares([tensors[index] for index in full])
+    # Compiled code knows no other axis than the first.
+    sizes[:, :2] = native_sizes([*tensors], [() if part.axis else part.rows for part in parts])
     rest = np.flatnonzero(np.isnan(sizes[:, 1])).tolist()
-    sizes[rest, 1:] = _sizes_by_runs([tensors[index] for index in rest])
+    pieces = [part_of(tensors[index], parts[index]) for index in rest]
+    sizes[rest, 0], sizes[rest, 1] = [piece.numel() for piece in pieces], 0
+    full = [index for index in rest if sizes[index, 0]]
+    sizes[full, 1:] = _sizes_by_runs([piece for piece in pieces if piece.numel()])
     return sizes
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from normlab.recording import native
-from normlab.recording.native import native_activation, native_gradient, native_pair, native_squares, sums_of
+from normlab.recording.native import native_activation, native_gradient, native_pair, native_sizes, sums_of
 from normlab.recording.sums import COLUMNS
 from normlab.recording.tokens import Wanted
 
@@ -136,20 +136,25 @@ def test_what_is_not_finite_or_cannot_be_held_goes_another_way() -> None:
         assert gradient_of(x, None) is None
         assert pair_of(x, draw(2, 3, 40), None, None) is None
         assert pair_of(draw(2, 3, 40), draw(2, 3, 40), x, None) is None
-        assert np.isnan(native_squares([x])).all()
+        assert np.isnan(native_sizes([x], [None])[:, 1]).all()
     assert activation_of(torch.full((1, 1, 8), 1e-40), None) is None
     assert activation_of(draw(2, 3, 4), torch.ones((2, 3), dtype=torch.bool, device="meta")) is None
     for other in (draw(2, 3, 4).double(), draw(2, 4, 3).mT, draw(2, 0, 4), draw(2, 3, 4).to("meta")):
         assert activation_of(other, None) is None
-        assert np.isnan(native_squares([other])).all()
+        assert np.isnan(native_sizes([other], [None])).all()
 
 
 def test_squares_of_many() -> None:
     tensors = [draw(3, 5), torch.nn.Parameter(draw(1000, 33)), draw(7).bfloat16(), draw(4, 4).half()]
-    found = native_squares(tensors)
-    np.testing.assert_allclose(
-        found, [float(tensor.detach().double().square().sum()) for tensor in tensors], rtol=1e-13
-    )
+    found = native_sizes([*tensors, tensors[1]], [None, None, None, None, (250, 777)])
+    parts = [*tensors, tensors[1][250:777]]
+    expected = [(part.numel(), float(part.detach().double().square().sum())) for part in parts]
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("places", [(), (1, 5), (-1, 2), (3, 2), (2, 2)])
+def test_places_that_are_not_there_go_another_way(places: tuple[int, ...]) -> None:
+    assert np.isnan(native_sizes([draw(4, 5)], [places])).all()
 
 
 def test_the_largest_and_smallest_numbers_keep_their_digits() -> None:
@@ -168,7 +173,7 @@ def test_the_smallest_instruction_set_and_an_old_torch(tmp_path: Path, monkeypat
     subprocess.run(["g++", *flags, "-Wno-psabi", python, str(source), "-o", str(plain)], check=True)
 
     def numbers() -> list[dict[str, float]]:
-        found = [{"squares": float(native_squares([draw(40_001)])[0])}]
+        found = [{"squares": float(native_sizes([draw(40_001)], [None])[0, 1])}]
         for width in (7, 8, 100, 384):
             x, y, keep = draw(3, 21, width), draw(3, 21, width, seed=1), draw(3, 21, 1, seed=2)[..., 0] > 0
             found += [named(activation_of(x, keep)), named(gradient_of(x, None)), named(pair_of(x, y, x + y, keep))]

@@ -120,8 +120,9 @@ struct Row {
   int64_t entries;
 };
 
-// Reads where the numbers of a tensor are, if it has any and they are contiguous.
-inline bool read_row(PyObject *tensor, Row &row) {
+// Reads where the numbers of a contiguous tensor are, those of some places of its first axis if `places` is a pair;
+// false where there are none, or what is asked for is not so simple.
+inline bool read_row(PyObject *tensor, PyObject *places, Row &row) {
   Described found;
   if (!described(tensor, found)) return false;
   int64_t behind = 1;
@@ -130,6 +131,13 @@ inline bool read_row(PyObject *tensor, Row &row) {
     behind *= found.sizes[axis];
   }
   row = {found.data, found.stored, behind};
+  if (places != Py_None) {
+    if (!PyTuple_Check(places) || PyTuple_GET_SIZE(places) != 2 || !found.axes || !behind) return false;
+    const int64_t from = number(entry(places, 0)), to = number(entry(places, 1)), each = behind / found.sizes[0];
+    if (from < 0 || to > found.sizes[0] || from > to) return false;
+    row.data = static_cast<const char *>(row.data) + from * each * (row.stored == FLOAT32 ? 4 : 2);
+    row.entries = (to - from) * each;
+  }
   return row.data && row.entries;
 }
 
