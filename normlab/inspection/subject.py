@@ -100,8 +100,8 @@ class Subject:
         Raises:
             RecordingError: no residual stream was found.
         """
-        short = {name: value[:2, :5] if isinstance(value, Tensor) else value for name, value in feed.kwargs.items()}
-        example = short or tuple(value[:2, :5] for value in feed.args)
+        start = {name: value[:2, :5] if isinstance(value, Tensor) else value for name, value in feed.kwargs.items()}
+        example = start or tuple(value[:2, :5] for value in feed.args)
         if isinstance(self.model, Transformer) or describes_itself(self.model):
             return discover(self.model)
         try:

@@ -115,7 +115,11 @@ class Attachment:
         return self._calls is not None and not _UNSEEN.get() and (get_ident() == self._thread or recomputing())
 
     def starts(self, module: nn.Module) -> None:
-        """Say that the model starts, if it does."""
+        """Say that the model starts, if it does.
+
+        Raises:
+            RecordingError: compiled code is running, or whoever is told refuses the pass.
+        """
         if not self.eager.forced:
             self.eager.check()
         if module is self._model:
@@ -128,22 +132,25 @@ class Attachment:
         else:
             # The model was compiled since, and so may others have been.
             listen(self._modules, self)
-        if self._calls is not None:
+        calls = self._calls
+        if calls is not None:
             try:
-                self._calls.starts()
+                calls.starts()
             except BaseException:
                 self.running = 0
                 raise
 
     def ran(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Say that a module has run."""
-        if self._calls is not None and id(module) in self._read:
-            self._calls.ran(module, args, kwargs, result)
+        calls = self._calls
+        if calls is not None and id(module) in self._read:
+            calls.ran(module, args, kwargs, result)
 
     def ended(self, module: nn.Module, failed: bool) -> None:
         """Say that the model has ended, if it has."""
         if module is self._model:
             # A step that ended inside of the call began to count anew.
             self.running = max(0, self.running - 1)
-            if self._calls is not None:
-                self._calls.ended(failed)
+            calls = self._calls
+            if calls is not None:
+                calls.ended(failed)

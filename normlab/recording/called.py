@@ -9,6 +9,7 @@ whole process: torch calls every module on a slower path while there are process
 import sys
 import threading
 from collections.abc import Iterable
+from contextlib import ExitStack
 from threading import get_ident
 from types import FrameType
 from typing import Any, Final, Protocol, runtime_checkable
@@ -25,10 +26,15 @@ _LOCK: Final = threading.RLock()
 
 @runtime_checkable
 class Listener(Protocol):
-    """Who is told of the calls of a module."""
+    """Who is told of the calls of a module.
 
-    #: Compiled code that takes usual calls, without the listener being told of them.
+    Attributes:
+        reader: compiled code that takes usual calls, without the listener being told of them; ``None`` without.
+        eager: what keeps compiled code from standing in for modules.
+    """
+
     reader: Any
+    eager: Any
 
     def hears(self) -> bool:
         """Whether it wants to be told of what runs now, in this thread."""
@@ -77,7 +83,7 @@ def listen(modules: Iterable[nn.Module], listener: Listener) -> None:
             called = _called(module)
             if called is None:
                 called = Called(module, compiled_code(module))
-            if not _is_among(called.listeners, listener):
+            if listener not in called.listeners:
                 called.listeners.append(listener)
             # Meanwhile garbage may have been collected, and with it the only other listener.
             module.__dict__[_SLOT] = called
@@ -90,12 +96,11 @@ def leave(modules: Iterable[nn.Module], listener: Listener) -> None:
             called = _called(module)
             if called is None:
                 continue
-            for index, one in enumerate(called.listeners):
-                if one is listener:
-                    del called.listeners[index]
-                    break
+            # In one step, since meanwhile garbage may be collected, and other listeners with it.
+            if listener in called.listeners:
+                called.listeners.remove(listener)
             if not called.listeners:
-                del module.__dict__[_SLOT]
+                module.__dict__.pop(_SLOT, None)
                 if called.before is not None:
                     module.__dict__[_SLOT] = called.before
 
@@ -103,7 +108,7 @@ def leave(modules: Iterable[nn.Module], listener: Listener) -> None:
 def is_heard(module: nn.Module, listener: Listener) -> bool:
     """Whether a listener is told of a module's calls: it may have been compiled since."""
     called = _called(module)
-    return called is not None and _is_among(called.listeners, listener)
+    return called is not None and listener in called.listeners
 
 
 def compiled_code(module: nn.Module) -> Any:
@@ -118,10 +123,6 @@ def _called(module: nn.Module) -> Any:
     """Return what is called in place of a module, if that is ours, and not that of a module it is a copy of."""
     found: Any = module.__dict__.get(_SLOT)
     return found if type(found) is Called and found.module is module else None
-
-
-def _is_among(listeners: Iterable[Listener], listener: Listener) -> bool:
-    return any(one is listener for one in listeners)
 
 
 def attended(called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -140,12 +141,16 @@ def attended(called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for listener in listeners:
             listener.ran(module, args, kwargs, inner)
     except BaseException:
-        for listener in started:
-            listener.ended(module, True)
+        _end(started, module, failed=True)
         raise
-    for listener in listeners:
-        listener.ended(module, False)
+    _end(listeners, module, failed=False)
     return result
+
+
+def _end(listeners: Iterable[Listener], module: nn.Module, *, failed: bool) -> None:
+    with ExitStack() as ends:  # all of them, also if one raises
+        for listener in listeners:
+            ends.callback(listener.ended, module, failed)
 
 
 def _run(

@@ -1,11 +1,11 @@
-"""Compiled models: they run uncompiled while they are recorded, since compiled code runs past every hook."""
+"""Compiled models: they run uncompiled while they are recorded, since nobody hears of compiled code."""
 
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 from weakref import finalize
 
 import torch
@@ -15,6 +15,8 @@ from normlab.errors import RecordingError
 from normlab.recording.called import compiled_code
 from normlab.recording.plan import Address, Parameter, Port, Residual, Scores, SitePlan
 from normlab.recording.tree import Tree
+
+_Model = TypeVar("_Model", bound=nn.Module)
 
 #: What torch puts between the path of a compiled module and that of what it compiled.
 _WRAPPED: Final = "_orig_mod"
@@ -33,11 +35,12 @@ def step_by_step() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fused)
 
 
-def uncompiled(model: nn.Module) -> nn.Module:
+def uncompiled(model: _Model) -> _Model:
     """Return the module that ``torch.compile`` wrapped, or the model itself."""
-    while isinstance(model, _wrappers()):
-        model = model._orig_mod  # type: ignore[assignment]
-    return model
+    found: Any = model
+    while isinstance(found, _wrappers()):
+        found = found._orig_mod
+    return cast(_Model, found)
 
 
 def is_compiled(model: nn.Module) -> bool:
@@ -136,11 +139,6 @@ def _stance(stance: Any) -> Any:
 
 _UNCOMPILED: Final = _Uncompiled()
 
-_RUNNING: Final = (
-    "compiled code is running, which runs past every hook: call torch.compile before the with block "
-    "of record(), and let the block stand outside of compiled functions"
-)
-
 
 class Eager:
     """Lets compiled code run uncompiled from :meth:`check`, as soon as there may be any, to :meth:`leave`."""
@@ -156,7 +154,10 @@ class Eager:
         """
         dynamo = sys.modules.get("torch._dynamo")
         if self._early and dynamo is not None and dynamo.utils.counters["frames"]["total"]:
-            raise RecordingError(_RUNNING)
+            raise RecordingError(
+                "nothing of the model was seen, and code was compiled for the first time inside the block: if it was "
+                "the model's, call torch.compile before the with block of record(), else run the model there"
+            )
 
     def check(self) -> None:
         """Look whether something may be compiled by now.
@@ -168,7 +169,10 @@ class Eager:
         if self.forced or self._early:
             return
         if _compiling():
-            raise RecordingError(_RUNNING)
+            raise RecordingError(
+                "compiled code is running, which runs past whoever listens: call torch.compile before the with block "
+                "of record(), and let the block stand outside of compiled functions"
+            )
         _UNCOMPILED.enter()
         self.forced = True
         # A recording that is given up without an end lets go too.

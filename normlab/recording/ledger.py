@@ -97,7 +97,7 @@ class Ledger:
 
     def loss(self, value: Tensor) -> Record:
         """Take in the value of a loss."""
-        if value.is_cpu:
+        if value.is_cpu and value.numel() == 1:
             return Waiting(None, _loss_sums(value.item()))
         return self._keep("loss", value.detach().clone())
 
@@ -123,15 +123,25 @@ class Ledger:
         with self._lock:
             # Taken first: what is booked from here on may still wait when the rest has been turned.
             booked, self._booked = self._booked, []
-            self._turn_all()
-            every = iter(booked)
-            # By identity, since one record is booked several times. It cannot keep them itself: they hold its memory.
-            found: dict[int, Sums] = {}
-            for record, slots, call, dtype, head in zip(every, every, every, every, every, strict=True):
-                if id(record) not in found:
-                    found[id(record)] = record.sums() if isinstance(record, Waiting) else sums_of(record)
-                for slot in slots:
-                    self.add(Entry(slot, call, dtype, head), found[id(record)])
+            before = dict(self.totals)
+            try:
+                self._turn_all()
+                self._enter(booked)
+            except BaseException:
+                # An interrupt, say: all of it can be done again.
+                self.totals, self._booked = before, booked + self._booked
+                raise
+
+    def _enter(self, booked: list[Any]) -> None:
+        """Add up what was booked."""
+        every = iter(booked)
+        # By identity, since one record is booked several times. It cannot keep them itself: they hold its memory.
+        found: dict[int, Sums] = {}
+        for record, slots, call, dtype, head in zip(every, every, every, every, every, strict=True):
+            if id(record) not in found:
+                found[id(record)] = record.sums() if isinstance(record, Waiting) else sums_of(record)
+            for slot in slots:
+                self.add(Entry(slot, call, dtype, head), found[id(record)])
 
     def _turn_all(self) -> None:
         waiting, self._waiting, self._count = self._waiting, {}, 0

@@ -95,7 +95,11 @@ def native_sizes(tensors: list[Tensor], places: list[tuple[int, ...] | None]) ->
 
     Args:
         tensors: the tensors; one with entries that are not finite needs another way.
-        places: first and last-plus-one place on the first axis, where not the whole tensor is meant.
+        places: first and last-plus-one place on the first axis, where not the whole tensor is meant; nothing in it
+            where the part is of another axis, which needs another way.
+
+    Raises:
+        ValueError: there are not as many of these as tensors.
     """
     compiled = library()
     if compiled is None:

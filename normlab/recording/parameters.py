@@ -1,6 +1,7 @@
 """Gradients and sizes of parameters by role, read when the last backward pass is done."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,7 +125,7 @@ class Parameters:
         tree: the model's modules and parameters as they are now, where somebody has them already.
 
     Raises:
-        RecordingError: the plan names a parameter that the model does not have.
+        RecordingError: the plan names a parameter, or places of one, that the model does not have.
     """
 
     def __init__(self, model: nn.Module, parameters: Sequence[Parameter], tree: Tree | None = None) -> None:
@@ -132,18 +133,24 @@ class Parameters:
         self._grouping = Grouping(parameters)
         self._find(tree or Tree.of(model))
         self._held: list[Tensor | None] = [*self._tensors()]
+        for parameter, tensor in zip(parameters, self._tensors(), strict=True):
+            _check_places(parameter, tensor)
 
     def _find(self, tree: Tree) -> None:
         """Find out where the parameters stand."""
         self._children = [module._modules for module in tree.modules.values()]
         self._before = [dict(children) for children in self._children]
+        self._owners = [(module, module._parameters) for module in tree.modules.values()]
         self._names = tree.places
         nowhere: tuple[dict[str, Tensor | None], str] = {}, ""
         self._places = [tree.places.get(parameter.name, nowhere) for parameter in self._planned]
 
     def _find_again(self) -> None:
-        """Find out anew where the parameters stand if a module has been replaced."""
-        if self._children != self._before:
+        """Find out anew where the parameters stand if a module, or all that a module has, has been replaced."""
+        # A scripted module gives another object each time, which shows the same ones.
+        if self._children != self._before or any(
+            module._parameters is not owner and type(owner) is dict for module, owner in self._owners
+        ):
             self._find(Tree.of(self._model))
 
     def _standing(self) -> list[Tensor | None]:
@@ -209,8 +216,8 @@ class Parameters:
         gradients = [tensor.grad for tensor in tensors]
         there = [index for index, gradient in enumerate(gradients) if gradient is not None]
         with torch.no_grad():
-            found = [_values(gradients[index]) for index in there]
-            sizes = sizes_of([*tensors, *found], [*self._planned, *(self._planned[index] for index in there)])
+            found = [_stored(gradients[index], self._planned[index]) for index in there]
+            sizes = sizes_of([*tensors, *(one for one, _ in found)], [*self._planned, *(part for _, part in found)])
         every = np.zeros((len(tensors), 6))
         every[:, :3] = sizes[: len(tensors)]
         every[there, 3:] = sizes[len(tensors) :]
@@ -228,3 +235,26 @@ class Parameters:
 def _values(gradient: Any) -> Tensor:
     """Return the entries of a gradient that may be sparse."""
     return gradient.coalesce().values() if gradient.is_sparse else gradient
+
+
+def _stored(gradient: Any, part: Parameter) -> tuple[Tensor, Parameter]:
+    """Return the entries of a part of a gradient that are stored, and which part of these is meant."""
+    if not gradient.is_sparse:
+        return gradient, part
+    values = _values(gradient)
+    if part.rows is None or part.axis >= gradient.sparse_dim():
+        return values, part
+    places, (start, stop) = gradient.coalesce().indices()[part.axis], part.rows
+    return values[(places >= start) & (places < stop)], replace(part, rows=None)
+
+
+def _check_places(part: Parameter, tensor: Tensor) -> None:
+    """Refuse places that a parameter does not have."""
+    if part.rows is None:
+        return
+    start, stop = part.rows
+    if not (0 <= part.axis < tensor.dim() and 0 <= start <= stop <= tensor.shape[part.axis]):
+        raise RecordingError(
+            f"the site plan names the places {start} to {stop} on axis {part.axis} of the parameter {part.name!r}, "
+            f"whose shape is {tuple(tensor.shape)}: give its first and its last-plus-one place there"
+        )

@@ -54,7 +54,7 @@ def record(
         table = recorder.table()
 
     A model that is compiled, as a whole or in parts, runs uncompiled inside the block, as any compiled code
-    of the process does: compiled code runs past hooks. Its numbers are those of the code as it is written.
+    of the process does: compiled code runs past whoever listens. Its numbers are those of the code as it is written.
 
     Tensors are reduced while the model runs and none is kept. Several forward and backward passes are
     micro-batches of one step, and merge as if all their tokens had been one batch. No bit of the model's
@@ -130,7 +130,8 @@ class Recorder:
         """Attach to the model.
 
         Raises:
-            RecordingError: a parameter has a gradient already, or this recorder was used before.
+            RecordingError: a parameter has a gradient already, this recorder was used before, or compiled code is
+                running.
         """
         if self._used:
             raise RecordingError("this recorder has recorded already: call record(model) again for a new one")
@@ -148,9 +149,15 @@ class Recorder:
                 compiled code that had not been there before.
         """
         self._attachment.detach()
-        if self._observer.ledger is not None and (self._observer.ran or not self._stepped):
-            self._ended[self._step] = self._closed()
-        self._observer.close()
+        try:
+            if self._observer.ledger is not None and (self._observer.ran or not self._stepped):
+                self._ended[self._step] = self._closed()
+        except RecordingError:
+            # What went wrong in the block says more.
+            if kind is None:
+                raise
+        finally:
+            self._observer.close()
         if kind is None and not (self._observer.ran or self._stepped):
             self._attachment.eager.refuse_missed()
         if kind is None and self._strict:
@@ -209,13 +216,14 @@ class Recorder:
         self._arm()
         self._versions = []
         self._observer.begin(Ledger(self._loss_scale))
-        # First of all this refuses compiled code, in which nothing else may run.
-        self._attachment.attach(Calls(self._pass_starts, self._module_ran, self._pass_ended), self._observer.reader)
+        calls = Calls(self._pass_starts, self._module_ran, self._pass_ended)
         try:
+            # First of all this refuses compiled code, in which nothing else may run.
+            self._attachment.attach(calls, self._observer.reader)
             self._parameters.hold()
             if not self._step:
                 self._refuse_stale_gradients()
-        except RecordingError:
+        except BaseException:
             self._attachment.detach()
             self._observer.close()
             raise
@@ -271,7 +279,8 @@ class Recorder:
         """Return the states of the steps that ended."""
         while self._ended:
             step = next(iter(self._ended))
-            self._steps[step] = self._state_of(self._ended.pop(step))
+            self._steps[step] = self._state_of(self._ended[step])
+            del self._ended[step]
         return self._steps
 
     def _state_of(self, ended: Ended) -> StepState:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
+from normlab.errors import RecordingError
 from normlab.models import Attention, Defer, SubLayer, Transformer, TwoStreamStack, TwoStreamSubLayer
 from normlab.models.attention import SoftmaxCore
-from normlab.recording.compiled import plain
+from normlab.recording.compiled import plain, uncompiled
 from normlab.recording.plan import Absent, Address, Observed, Parameter, Port, Residual, Scores, SitePlan
 from normlab.recording.tree import Tree
 from normlab.where import StackName
@@ -54,6 +55,9 @@ def zoo_plan(model: Transformer, tree: Tree | None = None) -> SitePlan:
     Args:
         model: the model.
         tree: its modules and parameters as they are now, where somebody has them already.
+
+    Raises:
+        RecordingError: a block stands in several places.
     """
     parameters = (tree or Tree.of(model)).numbered()
     stacks = tuple(_stack(model, name) for name in model.spec.stacks)
@@ -61,17 +65,23 @@ def zoo_plan(model: Transformer, tree: Tree | None = None) -> SitePlan:
 
 
 def _stack(model: Transformer, name: StackName) -> _Stack:
-    stack = model.stack(name)
+    stack = uncompiled(model.stack(name))
+    if len({id(block) for block in stack.blocks}) < len(stack.blocks):
+        raise RecordingError(
+            f"two blocks of the {name} are one and the same, while each block of the zoo has a layer of its own: "
+            "give sites=normlab.discover(model, tokens).plan, which tells its calls apart"
+        )
     two_streams, final_norm = isinstance(stack, TwoStreamStack), stack.final_norm is not None
-    sublayers = tuple(_sublayer(path, module) for path, module in model.sublayers(name))
+    sublayers = tuple(_sublayer(path, uncompiled(module)) for path, module in model.sublayers(name))
     return _Stack(name, len(stack.blocks), two_streams, final_norm, sublayers)
 
 
 def _sublayer(path: str, module: SubLayer) -> _SubLayer:
     # Several times as fast as attributes, which modules look for in many places.
-    where, parts = module.where, module._modules
+    where = module.where
+    parts = {name: part if part is None else uncompiled(part) for name, part in module._modules.items()}
     add, mixer = parts.get("add"), parts["mixer"]
-    core = mixer._modules.get("core") if isinstance(mixer, Attention) else None
+    core = uncompiled(mixer.core) if isinstance(mixer, Attention) else None
     return _SubLayer(
         path,
         where.stack,

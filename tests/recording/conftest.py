@@ -9,6 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import normlab as nl
+from normlab.recording import called
+from normlab.recording.native import library
+from normlab.recording.observer import Observer
 
 
 def _beside(name: str) -> ModuleType:
@@ -67,3 +70,13 @@ def value() -> Callable[..., float]:
         return float(rows["value"].iloc[0])
 
     return value
+
+
+@pytest.fixture(params=["compiled", "python"])
+def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of modules by the compiled library, and without it."""
+    if request.param == "compiled" and library() is None:
+        pytest.skip("the package was built without its compiled library")
+    if request.param == "python":
+        monkeypatch.setattr(called, "Called", called.PythonCalled)
+        monkeypatch.setattr(Observer, "reader", property(lambda self: None, lambda self, value: None), False)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -17,18 +17,10 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 import normlab as nl
-from normlab.recording import called, recorder
-from normlab.recording.called import PythonCalled
+
+pytestmark = pytest.mark.usefixtures("each_way")
 
 SLOT = "_compiled_call_impl"
-
-
-@pytest.fixture(params=["compiled", "python"], autouse=True)
-def _each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if request.param == "python":
-        monkeypatch.setattr(called, "Called", PythonCalled)
-        monkeypatch.setattr(recorder.Observer, "reader", property(lambda self: None, lambda self, value: None), False)
-    yield
 
 
 class Scaled(nn.Module):

@@ -3,7 +3,7 @@
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -14,16 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 import normlab as nl
 from normlab.errors import RecordingError
-from normlab.recording import called, recorder
-from normlab.recording.called import PythonCalled
 
-
-@pytest.fixture(params=["compiled", "python"], autouse=True)
-def _each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if request.param == "python":
-        monkeypatch.setattr(called, "Called", PythonCalled)
-        monkeypatch.setattr(recorder.Observer, "reader", property(lambda self: None, lambda self, value: None), False)
-    yield
+pytestmark = pytest.mark.usefixtures("each_way")
 
 
 class Scaled(nn.Module):
@@ -188,3 +180,13 @@ def test_many_threads_record_one_model_apart(prepared: Callable[[nn.Sequential],
     finally:
         sys.setswitchinterval(interval)
     assert not wrong
+
+
+def test_a_copy_runs_itself_though_what_it_was_copied_from_was_compiled_since() -> None:
+    model = nn.Sequential(Scaled(2.0), Scaled(1.0))
+    model[0].compile(backend="eager")
+    with nl.record(model):
+        model(x())
+        model[1] = by_dictionary(model[0])
+        model[0].compile(backend="eager")
+        assert torch.equal(model(x()), x() * 2 * 7)

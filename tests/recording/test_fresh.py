@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jaxtyping
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
 
 import normlab as nl
+from normlab.errors import RecordingError
 from normlab.models import SubLayer, Transformer
 from normlab.recording import Address, Observed, Port, SitePlan
 from normlab.recording.tree import Tree
@@ -139,3 +141,37 @@ def test_a_plan_keeps_its_sites_when_the_list_of_them_grows(monkeypatch: pytest.
     plan = SitePlan(observed=sites)  # type: ignore[arg-type]
     sites.append(Observed(Address("decoder", 2, "mlp", "stream"), Port("1")))
     assert len(plan.observed) == 1 and plan.modules == ("0",)
+
+
+def _compile_sublayer(model: Transformer) -> None:
+    sublayers = model.stack("decoder").blocks[0].sublayers
+    sublayers["attn"] = torch.compile(sublayers["attn"], backend="eager")
+
+
+def _compile_part(name: str) -> Callable[[Transformer], None]:
+    def change(model: Transformer) -> None:
+        *owner, last = name.split(".")
+        inside = sublayer(model, 0).get_submodule(".".join(owner))
+        setattr(inside, last, torch.compile(inside.get_submodule(last), backend="eager"))
+
+    return change
+
+
+@pytest.mark.parametrize("change", [_compile_sublayer, *map(_compile_part, ("mixer", "mixer.core", "add"))])
+def test_compiled_parts_have_the_sites_of_the_others(change: Any, make: Make, batch: Any) -> None:
+    tables = []
+    for changed in (False, True):
+        model = make()
+        if changed:
+            change(model)
+        with nl.record(model, sites=["logits", "query", "key", "stream", "skip"]) as recorder:
+            model.loss(*batch).backward()
+        tables.append(recorder.table())
+    pd.testing.assert_frame_equal(*tables)
+
+
+def test_one_block_in_two_places_is_refused(make: Make) -> None:
+    model = make()
+    model.stack("decoder").blocks[1] = model.stack("decoder").blocks[0]
+    with pytest.raises(RecordingError, match="two blocks of the decoder are one and the same"):
+        nl.record(model)

@@ -226,3 +226,28 @@ def test_parameters_that_are_swapped_for_one_call_have_not_changed() -> None:
         torch.func.functional_call(model, copies, (torch.ones(2, 3),))
         model(torch.ones(2, 3)).sum().backward()
     assert recorder.table().query("quantity == 'count'")["value"].tolist() == [4, 2]
+
+
+def test_a_part_of_a_sparse_gradient_is_that_of_its_places() -> None:
+    gradient = torch.sparse_coo_tensor(
+        torch.tensor([[1, 7]]), torch.tensor([[3.0, 0.0], [0.0, 2.0]]), (10, 2), check_invariants=True
+    )
+    model = Bare(torch.ones(10, 2), gradient)
+    assert sums(model, rows=(0, 2)).gradient_squares == 9 and sums(model, rows=(2, 8)).gradient_squares == 4
+    assert sums(model, rows=(2, 5)).gradient_squares == 0
+    assert sums(model).gradient_squares == 13
+
+
+def test_all_parameters_of_a_module_may_be_replaced() -> None:
+    model = nn.Sequential(nn.Linear(4, 4))
+    with nl.record(model) as recorder:
+        model[0]._parameters = {name: nn.Parameter(one.detach() + 1) for name, one in model[0].named_parameters()}
+        model(torch.ones(2, 3, 4)).sum().backward()
+    rows = recorder.table().query("quantity == 'grad_norm' and name == '0.weight'")
+    assert rows["value"].tolist() == [pytest.approx(norm(model[0].weight.grad))]
+
+
+@pytest.mark.parametrize("rows", [(0, 9), (3, 1), (-2, 4)])
+def test_places_that_a_parameter_does_not_have_are_refused(rows: tuple[int, int]) -> None:
+    with pytest.raises(RecordingError, match=r"of the parameter 'w', whose shape is \(6, 2\)"):
+        Parameters(Bare(torch.ones(6, 2)), [Parameter("w", Address(name="w"), "", rows)])

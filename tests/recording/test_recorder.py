@@ -16,6 +16,7 @@ from torch import nn
 import normlab as nl
 from normlab.errors import NormlabError, RecordingError
 from normlab.recording import RecordingWarning
+from normlab.recording.ledger import Ledger
 
 Make = Callable[..., nn.Module]
 Value = Callable[..., float]
@@ -387,3 +388,34 @@ def test_a_recorder_and_its_model_are_gone_with_their_last_names(make: Make, bat
         assert [one() for one in gone] == [None, None]
     finally:
         gc.enable()
+
+
+def test_an_interrupt_while_steps_are_added_up_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    with nl.record(model) as recorder, nl.record(model) as other:
+        for _ in range(2):
+            model.zero_grad()
+            model(torch.ones(2, 3, 4)).sum().backward()
+            recorder.step()
+            other.step()
+    add, left = Ledger.add, [3]
+
+    def interrupted(ledger: Ledger, entry: Any, sums: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        add(ledger, entry, sums)
+
+    monkeypatch.setattr(Ledger, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        recorder.table()
+    pd.testing.assert_frame_equal(recorder.table(), other.table())
+
+
+def test_what_went_wrong_in_the_block_is_not_hidden_by_what_is_missing_after_it() -> None:
+    model = nn.Sequential(nn.Linear(4, 4))
+    with pytest.raises(ValueError, match="mine"), nl.record(model) as recorder:
+        model(torch.ones(2, 3, 4))
+        del model[0]
+        raise ValueError("mine")
+    assert recorder._observer.ledger is None

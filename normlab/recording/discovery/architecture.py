@@ -43,7 +43,7 @@ class FoundSubLayer:
         placement: ``pre``, ``post``, ``peri``, ``reordered``, ``none`` or ``unknown``.
         reason: why it is unknown, or that the norm on its sum closes the block.
         opaque: whether something other than norms and factors stands between the stream and the first matrix.
-        scores: whether it has queries and keys.
+        scores: whether a softmax over products of queries and keys was found in it.
     """
 
     layer: int
@@ -204,7 +204,10 @@ def _words(stack: FoundStack) -> str:
     lines = [f"{stack.name}: {counted(stack.depth, 'block')} of width {stack.width}, placement {placement}"]
     lines += [f"  {equation}" for equation in stack.equations()]
     if any(part.sublayer == "attn" and not part.scores for part in stack.sublayers):
-        lines.append("  Mix: a token mixer without queries and keys; its rows have the sub-layer attn")
+        lines.append(
+            "  Mix: a token mixer in which no softmax over products of queries and keys was found; "
+            "its rows have the sub-layer attn"
+        )
     kinds = dict.fromkeys((norm.position, str(norm.kind)) for part in stack.sublayers for norm in part.norms)
     lines += [f"  {position} norm: {kind}" for position, kind in kinds]
     none = "  no final norm" + (" found" if stack.placement == "unknown" else "")

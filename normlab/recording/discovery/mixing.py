@@ -20,11 +20,23 @@ _PLACED: Final = LAYOUT - {"copy", "as_strided", "lift_fresh"} | {"cat", "stack"
 #: Operations that take or put entries where the numbers in a tensor say.
 _CHOOSING: Final = ("gather", "index_select", "index", "take", "masked_select", "embedding")
 _PUTTING: Final = ("scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_put", "masked_scatter")
-_SPREAD: Final = ("native_group_norm", "avg_pool1d", "avg_pool2d", "avg_pool3d")
+#: Operations that gather what is near.
+_SPREAD: Final = (
+    "native_group_norm",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "max_pool2d_with_indices",
+    "max_pool3d_with_indices",
+    "_adaptive_avg_pool2d",
+    "_adaptive_avg_pool3d",
+    "upsample_linear1d",
+    "upsample_nearest1d",
+)
 
 
 def mixes(flow: Flow, base: int, update: int) -> bool | None:
-    """Return whether an entry of a branch's update depends on several tokens of what the branch reads.
+    """Return whether an entry of a branch's update depends on another token than its own of what the branch reads.
 
     ``None`` if an operation stands between them of which that cannot be told, as one that chooses tokens by their
     entries. Weights that happen to be zero are no reason not to.
@@ -45,7 +57,9 @@ def mixes(flow: Flow, base: int, update: int) -> bool | None:
         if found is None or tuple(found.shape) != value.shape:
             return None
         labels[value.index] = found
-    return bool((labels[update] == _SEVERAL).any())
+    given = labels[update]
+    own = tokens.reshape(given.shape) if given.numel() == tokens.numel() else given
+    return bool(((given == _SEVERAL) | (given != own) & (given != _NONE)).any())
 
 
 def _labelled(flow: Flow, value: Value, labels: dict[int, Tensor]) -> Tensor | None:
@@ -67,6 +81,8 @@ def _labelled(flow: Flow, value: Value, labels: dict[int, Tensor]) -> Tensor | N
         return own[0][..., None].expand(value.shape)
     if value.op in ("expand", "view", "_unsafe_view", "reshape"):
         return own[0].expand(value.shape) if value.op == "expand" else own[0].reshape(value.shape)
+    if value.op == "constant_pad_nd":
+        return torch.constant_pad_nd(args[0], args[1], _NONE)
     if value.op in _PLACED:
         return _picked(function, args, kwargs, value)
     if torch.Tag.pointwise in function.tags:  # type: ignore[attr-defined]

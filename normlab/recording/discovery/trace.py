@@ -100,6 +100,7 @@ class Writer(TorchDispatchMode):
         finally:
             for handle in handles:
                 handle.remove()
+                # torch keeps what it was told of keywords.
                 torch_module._global_forward_hooks_with_kwargs.pop(handle.id, None)
 
     def _starts(self, module: nn.Module, args: Any) -> None:

@@ -42,10 +42,12 @@ inline bool may_be_compiled(PyObject *listener) {
 }
 
 // The only listener that a module has, where it wants to be told of nothing before the module runs; or null.
-inline Ref quiet_listener(const Called *called) {
+inline Ref quiet_listener(PyObject *self) {
+  const Called *called = as<Called>(self);
   if (PyList_GET_SIZE(called->listeners) != 1) return Ref();
-  // The module and who calls it hold this once each; one more may be a copy of the module, which is to run itself.
-  if (called->ob_base.ob_refcnt > 2) return Ref();
+  // The module and who calls it hold this once each; one more may be a copy of the module, which is to run itself, and
+  // so may who calls it where it is the module's no more.
+  if (Py_REFCNT(self) > 2 || attribute(called->module, names._compiled_call_impl) != self) return Ref();
   Ref listener = Ref::to(PyList_GET_ITEM(called->listeners, 0));
   const Ref held = attribute(listener, names.reader);
   if (Py_TYPE(static_cast<PyObject *>(held)) != &ReaderType) return Ref();
@@ -75,10 +77,9 @@ inline PyObject *attended() {
 
 PyObject *called_call(PyObject *self, PyObject *args, PyObject *keywords) {
   return for_python([&] {
-    const Called *called = as<Called>(self);
-    const Ref listener = quiet_listener(called), kwargs = keywords ? Ref::to(keywords) : got(PyDict_New());
+    const Ref listener = quiet_listener(self), kwargs = keywords ? Ref::to(keywords) : got(PyDict_New());
     if (!listener) return got(PyObject_CallFunctionObjArgs(attended(), self, args, (PyObject *)kwargs, nullptr));
-    const Ref module = Ref::to(called->module);
+    const Ref module = Ref::to(as<Called>(self)->module);
     Ref result = got(PyObject_Call(attribute(module, names._call_impl), args, keywords));
     if (!is_taken(listener, module, args, result))
       got(PyObject_CallMethodObjArgs(listener, names.ran, (PyObject *)module, args, (PyObject *)kwargs,

@@ -121,7 +121,7 @@ struct Row {
 };
 
 // Reads where the numbers of a contiguous tensor are, those of some places of its first axis if `places` is a pair;
-// false where there are none, or what is asked for is not so simple.
+// false where there are none, or places that are neither None nor a pair within the axis. Raises if that has no numbers.
 inline bool read_row(PyObject *tensor, PyObject *places, Row &row) {
   Described found;
   if (!described(tensor, found)) return false;
