@@ -215,11 +215,10 @@ class Recorder:
         self._fresh, self._graph = True, False
         self._arm()
         self._versions = []
-        self._observer.begin(Ledger(self._loss_scale))
-        calls = Calls(self._pass_starts, self._module_ran, self._pass_ended)
+        # First of all this refuses compiled code, in which nothing else may run.
+        self._attachment.attach(Calls(self._pass_starts, self._module_ran, self._pass_ended), self._observer.reader)
         try:
-            # First of all this refuses compiled code, in which nothing else may run.
-            self._attachment.attach(calls, self._observer.reader)
+            self._observer.begin(Ledger(self._loss_scale))
             self._parameters.hold()
             if not self._step:
                 self._refuse_stale_gradients()
