@@ -7,10 +7,9 @@ whole process: torch calls every module on a slower path while there are process
 """
 
 import sys
-import threading
 from collections.abc import Iterable
 from contextlib import ExitStack
-from threading import get_ident
+from threading import RLock, get_ident
 from types import FrameType
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -21,7 +20,7 @@ from normlab.recording.native import library
 
 _SLOT: Final = "_compiled_call_impl"
 #: Letting go of a recorder that was given up may come at any moment, in here too.
-_LOCK: Final = threading.RLock()
+_LOCK: Final = RLock()
 
 
 @runtime_checkable

@@ -132,9 +132,10 @@ class Parameters:
         self._model, self._planned = model, parameters
         self._grouping = Grouping(parameters)
         self._find(tree or Tree.of(model))
-        self._held: list[Tensor | None] = [*self._tensors()]
-        for parameter, tensor in zip(parameters, self._tensors(), strict=True):
+        found = self._tensors()
+        for parameter, tensor in zip(parameters, found, strict=True):
             _check_places(parameter, tensor)
+        self._held: list[Tensor | None] = [*found]
 
     def _find(self, tree: Tree) -> None:
         """Find out where the parameters stand."""
@@ -241,11 +242,11 @@ def _stored(gradient: Any, part: Parameter) -> tuple[Tensor, Parameter]:
     """Return the entries of a part of a gradient that are stored, and which part of these is meant."""
     if not gradient.is_sparse:
         return gradient, part
-    values = _values(gradient)
+    gradient = gradient.coalesce()
     if part.rows is None or part.axis >= gradient.sparse_dim():
-        return values, part
-    places, (start, stop) = gradient.coalesce().indices()[part.axis], part.rows
-    return values[(places >= start) & (places < stop)], replace(part, rows=None)
+        return gradient.values(), part
+    places, (start, stop) = gradient.indices()[part.axis], part.rows
+    return gradient.values()[(places >= start) & (places < stop)], replace(part, rows=None)
 
 
 def _check_places(part: Parameter, tensor: Tensor) -> None:
