@@ -55,9 +55,9 @@ extern "C" EVERY_ISA int64_t normlab_pair(int stored, const void *update, const 
                 shape, strides, keep, reinterpret_cast<Pair *>(sums)))
 }
 
-// The sum of squares of a contiguous tensor; -1 for one that has an entry which is not finite.
-extern "C" EVERY_ISA double normlab_squares(int stored, const void *x, int64_t count) {
-  BY_DTYPE(squares(static_cast<const T *>(x), count))
+// The sum of squares of a contiguous tensor; -1 for one that has an entry which is not finite. `next` may be null.
+extern "C" EVERY_ISA double normlab_squares(int stored, const void *x, int64_t count, const void *next) {
+  BY_DTYPE(squares(static_cast<const T *>(x), count, static_cast<const T *>(next)))
 }
 
 #include "hooks/called.h"
@@ -113,17 +113,35 @@ PyObject *sizes_for_python(PyObject *, PyObject *args) {
       PyErr_SetString(PyExc_ValueError, "give places for each tensor");
       throw Raised();
     }
+    std::vector<Row> rows(count + 1);
+    for (Py_ssize_t at = 0; at < count; ++at)
+      if (!read_row(PyList_GET_ITEM(tensors, at), PyList_GET_ITEM(places, at), rows[at])) rows[at].data = nullptr;
     Ref found = got(PyList_New(2 * count));
     for (Py_ssize_t at = 0; at < count; ++at) {
-      Row row;
+      const Row &row = rows[at];
       double entries = Py_NAN, sum = Py_NAN;
-      if (read_row(PyList_GET_ITEM(tensors, at), PyList_GET_ITEM(places, at), row)) {
+      if (row.data) {
         entries = static_cast<double>(row.entries);
-        sum = normlab_squares(row.stored, row.data, row.entries);
+        sum = normlab_squares(row.stored, row.data, row.entries, rows[at + 1].data);
         if (sum < 0) sum = Py_NAN;
       }
       PyList_SET_ITEM(static_cast<PyObject *>(found), 2 * at, got(PyFloat_FromDouble(entries)).give());
       PyList_SET_ITEM(static_cast<PyObject *>(found), 2 * at + 1, got(PyFloat_FromDouble(sum)).give());
+    }
+    return found;
+  });
+}
+
+// How often each of some tensors was changed in place so far; -1 where torch does not count, or None stands.
+PyObject *versions_for_python(PyObject *, PyObject *tensors) {
+  return for_python([&] {
+    const Ref every = got(PySequence_Fast(tensors, "give a list of tensors"));
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(static_cast<PyObject *>(every));
+    Ref found = got(PyList_New(count));
+    for (Py_ssize_t at = 0; at < count; ++at) {
+      PyObject *tensor = PySequence_Fast_GET_ITEM(static_cast<PyObject *>(every), at);
+      const int64_t changes = tensor == Py_None ? -1 : version(tensor);
+      PyList_SET_ITEM(static_cast<PyObject *>(found), at, got(PyLong_FromLongLong(changes)).give());
     }
     return found;
   });
@@ -134,6 +152,7 @@ PyMethodDef functions[] = {
     {"gradient", gradient_for_python, METH_VARARGS, nullptr},
     {"pair", pair_for_python, METH_VARARGS, nullptr},
     {"sizes", sizes_for_python, METH_VARARGS, nullptr},
+    {"versions", versions_for_python, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

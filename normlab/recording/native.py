@@ -5,6 +5,7 @@ costs several times what reading it does. The library is compiled where the pack
 compiler is there; without it, and for every tensor that it does not take, there is torch.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from importlib.machinery import ExtensionFileLoader
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from normlab.recording.radii import KEPT, Radii
 from normlab.recording.sums import COLUMNS, Sums
+from normlab.recording.tensors import version
 from normlab.recording.tokens import Wanted
 
 if TYPE_CHECKING:
@@ -105,6 +107,14 @@ def native_sizes(tensors: list[Tensor], places: list[tuple[int, ...] | None]) ->
     if compiled is None:
         return np.full((len(tensors), 2), np.nan)
     return np.array(compiled.sizes(tensors, places)).reshape(-1, 2)
+
+
+def versions(tensors: Sequence[Tensor | None]) -> list[int]:
+    """Return how often each tensor was changed in place so far, or -1 where torch does not count or none is there."""
+    if (compiled := library()) is not None:
+        counted: list[int] = compiled.versions(tensors)
+        return counted
+    return [-1 if tensor is None else version(tensor) for tensor in tensors]
 
 
 def sums_of(written: "Written") -> Sums:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from normlab.errors import RecordingError, suggest
+from normlab.recording.native import versions
 from normlab.recording.plan import Address, Parameter
 from normlab.recording.runs import sizes_of
-from normlab.recording.tensors import dtype_name, version
+from normlab.recording.tensors import dtype_name
 from normlab.recording.tree import Tree
 
 
@@ -198,7 +199,7 @@ class Parameters:
 
         Not those that stand in the model now: ``functional_call`` puts others there for the length of a call.
         """
-        return [-1 if tensor is None else version(tensor) for tensor in self._held]
+        return versions(self._held)
 
     def changed(self, before: Sequence[int]) -> str:
         """Return the name of a parameter whose number of changes is not that of ``before``, or nothing."""

@@ -152,6 +152,17 @@ def test_squares_of_many() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-13)
 
 
+def test_changes_are_counted_as_torch_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = draw(3)
+    changed.add_(1).mul_(2)
+    with torch.inference_mode():
+        uncounted = torch.ones(3)
+    tensors = [changed, None, uncounted, draw(3)]
+    assert native.versions(tensors) == [2, -1, -1, 0]
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert native.versions(tensors) == [2, -1, -1, 0]
+
+
 @pytest.mark.parametrize("places", [(), (1, 5), (-1, 2), (3, 2), (2, 2)])
 def test_places_that_are_not_there_go_another_way(places: tuple[int, ...]) -> None:
     assert np.isnan(native_sizes([draw(4, 5)], [places])).all()

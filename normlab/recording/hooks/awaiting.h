@@ -68,15 +68,14 @@ PyObject *awaiting_call(PyObject *self, PyObject *const *args, size_t number, Py
   });
 }
 
-inline Ref new_awaiting(PyObject *reader, PyObject *ledger, PyObject *mask) {
-  Ref bookings = got(PyList_New(0));
+inline Ref new_awaiting(PyObject *reader, PyObject *ledger, PyObject *mask, PyObject *bookings) {
   Awaiting *awaiting = PyObject_GC_New(Awaiting, &AwaitingType);
   if (!awaiting) throw Raised();
   awaiting->call = awaiting_call;
   awaiting->reader = Py_NewRef(reader);
   awaiting->ledger = Py_NewRef(ledger);
   awaiting->keep = Py_NewRef(mask);
-  awaiting->bookings = bookings.give();
+  awaiting->bookings = Py_NewRef(bookings);
   awaiting->fired = false;
   PyObject_GC_Track(awaiting);
   return Ref(reinterpret_cast<PyObject *>(awaiting));

@@ -67,7 +67,7 @@ struct Reader {
 
 extern PyTypeObject ReaderType;
 
-inline Ref new_awaiting(PyObject *reader, PyObject *ledger, PyObject *mask);
+inline Ref new_awaiting(PyObject *reader, PyObject *ledger, PyObject *mask, PyObject *bookings);
 
 inline void append(PyObject *list, std::initializer_list<PyObject *> objects) {
   for (PyObject *object : objects) done(PyList_Append(list, object));
@@ -174,10 +174,11 @@ class Call {
     }
     if (first) done(PySet_Add(reader->awaited, port.watch));
     if (found->bookings == Py_None) {
-      const Ref awaiting = new_awaiting(reinterpret_cast<PyObject *>(reader), ledger, mask);
+      const Ref bookings = got(PyList_New(0));
+      const Ref awaiting = new_awaiting(reinterpret_cast<PyObject *>(reader), ledger, mask, bookings);
       hook(one.tensor, awaiting);
       if (reader->in_place) hook_base(one, awaiting);
-      replace(found->bookings, got(PyObject_GetAttrString(awaiting, "bookings")));
+      replace(found->bookings, bookings);
     }
     append(found->bookings, {port.backward, number_of_call, torch.dtypes[one.view.stored]});
   }

@@ -32,12 +32,16 @@ INLINE void by_tokens(const Shape &shape, const bool *keep, int64_t sequence, Ro
 }
 
 // A sum over the tokens of a sequence for every feature, or a number of each of some tokens; padded to whole vectors.
-class Features {
+// Up to so many NEAR numbers have their place on the stack: memory from the heap would lie between the tensors of a
+// model, and break up what they leave when they go.
+template <int64_t NEAR = 2048> class Features {
  public:
   explicit Features(int64_t width, int64_t tokens = 1)
       : padded((width + LANES - 1) / LANES * LANES * tokens),
-        values(static_cast<double *>(std::aligned_alloc(sizeof(Doubles), padded * sizeof(double)))) {}
-  ~Features() { std::free(values); }
+        values(padded <= NEAR ? near : static_cast<double *>(std::aligned_alloc(sizeof(Doubles), padded * sizeof *values))) {}
+  ~Features() {
+    if (values != near) std::free(values);
+  }
   Features(const Features &) = delete;
   Features &operator=(const Features &) = delete;
   INLINED void clear() { std::memset(values, 0, padded * sizeof(double)); }
@@ -55,6 +59,7 @@ class Features {
  private:
   int64_t padded;
   double *values;
+  alignas(sizeof(Doubles)) double near[NEAR];
 };
 
 }  // namespace
