@@ -13,6 +13,12 @@ def invoke(line: str) -> Result:
     return CliRunner().invoke(main, line.split(), prog_name="normlab", catch_exceptions=False)
 
 
+@pytest.fixture(autouse=True)
+def _as_wide_as_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Tests that run side by side are told of a terminal of 80 columns.
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny sweep, data alone."""

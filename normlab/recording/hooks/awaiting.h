@@ -15,6 +15,10 @@ struct Awaiting {
 
 extern PyTypeObject AwaitingType;
 
+inline void append(PyObject *list, std::initializer_list<PyObject *> objects) {
+  for (PyObject *object : objects) done(PyList_Append(list, object));
+}
+
 // Returns the record of a gradient; both terms of a sum get the same tensor, which is reduced once. Null, and no
 // exception, where it needs another way.
 inline Ref gradient_record(Reader *reader, PyObject *gradient, PyObject *mask) {

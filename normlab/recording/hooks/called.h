@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "awaiting.h"
+#include "call.h"
 
 namespace {
 
