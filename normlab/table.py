@@ -86,7 +86,7 @@ def _column(frame: pd.DataFrame, name: str, kind: ColumnKind) -> pd.Series:
     else:
         values = frame[name]
     if kind == "integer":
-        return values if values.dtype == "Int64" else values.astype("Float64").astype("Int64")
+        return values if values.dtype == "Int64" else _whole(values.astype("Float64"))
     if kind == "float":
         return values.astype("float64")
     if isinstance(values.dtype, pd.CategoricalDtype):
@@ -98,6 +98,15 @@ def _column(frame: pd.DataFrame, name: str, kind: ColumnKind) -> pd.Series:
             return values if used.all() else values.cat.remove_unused_categories()
     text = values.astype(object).where(values.notna(), "").astype(str)
     return text.astype(pd.CategoricalDtype(sorted(set(text))))
+
+
+def _whole(values: pd.Series) -> pd.Series:
+    """Return whole numbers, of which some may be absent.
+
+    pandas casts what is absent too, and hides the warning in a way that other threads can undo.
+    """
+    absent = values.isna()
+    return values.fillna(0).astype("Int64").mask(absent)
 
 
 def ordered(frame: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from normlab import table as tables
 from normlab.errors import DataError
 from normlab.inspection.comparison import Comparison
 from normlab.inspection.diverging import Broken, Worst, alone, apart, broken
-from normlab.inspection.feeding import Windows
+from normlab.inspection.feeding import Windows, notes_of
 from normlab.inspection.inspecting import evaluating, inspect_subject, plan_for
 from normlab.inspection.loading import subject_of
 from normlab.inspection.ratios import ratios
@@ -171,7 +171,7 @@ def _eps(subject: Subject) -> float:
 
 
 def _notes(a: Subject, b: Subject) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f"{one.name}: {note}" for one in (a, b) for note in one.notes))
+    return tuple(dict.fromkeys(f"{one.name}: {note}" for one in (a, b) for note in notes_of(one)))
 
 
 def _label(subject: Subject) -> str:

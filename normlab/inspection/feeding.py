@@ -18,6 +18,7 @@ from normlab.recording.discovery.example import describes_itself
 
 #: Characters that are read for a token at first, and at most.
 _CHARACTERS, _MOST = 8, 512
+_BYTES = 256
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,18 @@ def _check_vocabulary(subject: Subject, feed: Feed) -> None:
             f"{subject.name} knows the tokens 0 to {known - 1}, and {source} gives {largest}: give the tokenizer that "
             "belongs to the model"
         )
+
+
+def notes_of(subject: Subject) -> tuple[str, ...]:
+    """Return what should be known about how a model was loaded, and about what it reads."""
+    known = _vocabulary(subject.model)
+    if subject.tokenizer is not None or known is None or known <= _BYTES:
+        return subject.notes
+    return (
+        *subject.notes,
+        f"No tokenizer was given: the bytes of the text stand for {_BYTES} of the model's {known} tokens, which are no "
+        "text to it; give the tokenizer that belongs to the model.",
+    )
 
 
 def _vocabulary(model: nn.Module) -> int | None:

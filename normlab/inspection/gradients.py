@@ -72,10 +72,11 @@ def _of_role(stack: str, sublayer: str, role: str, rows: pd.DataFrame) -> dict[s
     rows = rows.sort_values("layer")
     layer, norm = rows["layer"].to_numpy(dtype=float), rows["value"].to_numpy(dtype=float)
     usable = np.isfinite(norm) & (norm > 0) & (rows["status"] != "nonfinite").to_numpy()
-    factor = None
+    factor = spread = None
     if usable.sum() >= _FEWEST:
         slope = stats.theilslopes(np.log(norm[usable]), layer[usable]).slope
         factor = float(np.exp(-slope * (layer[usable].max() - layer[usable].min())))
+        spread = float(norm[usable].max() / norm[usable].min())
     return {
         "stack": stack,
         "sublayer": sublayer,
@@ -83,6 +84,7 @@ def _of_role(stack: str, sublayer: str, role: str, rows: pd.DataFrame) -> dict[s
         "layers": [int(one) for one in layer],
         "grad_norm": norm.tolist(),
         "factor": factor,
+        "spread": spread,
         "zero": [int(one) for one in layer[(rows["status"] == "exact-zero").to_numpy()]],
         "nonfinite": [int(one) for one in layer[(rows["status"] == "nonfinite").to_numpy()]],
     }
@@ -100,7 +102,7 @@ def _said(found: list[dict[str, Any]], verb: str) -> str:
     for one in sorted(found, key=lambda one: abs(np.log(one["factor"])), reverse=True):
         times = one["factor"] if verb == "grows" else 1 / one["factor"]
         parts.append(f"{one['name']} {number(times)}-fold")
-    return f"From the last block back to the first the gradient {verb}: {listed(parts)}."
+    return f"Along the line fitted from the last block back to the first the gradient {verb}: {listed(parts)}."
 
 
 def _gaps(found: list[dict[str, Any]]) -> Iterator[str]:
@@ -120,7 +122,9 @@ def _even(found: list[dict[str, Any]]) -> str:
     if not known:
         return f"Too few blocks to tell: no role has gradients in {_FEWEST} blocks."
     worst = max(known, key=lambda one: abs(np.log(one["factor"])))
+    widest = max(known, key=lambda one: one["spread"])
     return (
-        "None grows or vanishes: from the last block back to the first no role's gradient changes more than "
-        f"{number(float(np.exp(abs(np.log(worst['factor'])))))}-fold ({worst['name']})."
+        "None grows or vanishes: along the line fitted from the last block back to the first no role's gradient "
+        f"changes more than {number(float(np.exp(abs(np.log(worst['factor'])))))}-fold ({worst['name']}); that of one "
+        f"block is at most {number(widest['spread'])} times that of another ({widest['name']})."
     )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from normlab import table as tables
 from normlab.errors import DataError, NormlabError, RecordingError
 from normlab.inspection.blocks import idle
-from normlab.inspection.feeding import Windows
+from normlab.inspection.feeding import Windows, notes_of
 from normlab.inspection.gradients import gradients
 from normlab.inspection.growth import growth
 from normlab.inspection.inspection import Inspection
@@ -115,7 +115,7 @@ def inspect_subject(subject: Subject, windows: Windows, *, backward: bool = True
         data=data,
         seed=windows.seed,
         versions=_versions(model),
-        notes=(*subject.notes, *([] if ran or not backward else [_FROZEN])),
+        notes=(*notes_of(subject), *([] if ran or not backward else [_FROZEN])),
         look=seen,
     )
 

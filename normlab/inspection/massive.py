@@ -83,12 +83,23 @@ def _entry(look: Look, key: tuple[str, Place], track: Mapping[Address, float]) -
         "peak_at": peak,
         "born": [step for step in steps[:until] if abs(track[step[1]]) - abs(track[step[0]]) > large],
         "cancelled": [step for step in steps[until:] if abs(track[step[0]]) - abs(track[step[1]]) > large],
+        "massive": _runs(sites, [ratios.get(at, 0.0) > MASSIVE for at in sites]),
         "still": abs(track[sites[-1]]) > MASSIVE * look.streams[sites[-1]].median_rms,
         "last": track[sites[-1]],
         "track": track,
         "ratio": ratios[most],
         "ratio_at": most,
     }
+
+
+def _runs(sites: Sequence[Address], massive: Sequence[bool]) -> list[tuple[Address, Address]]:
+    """Return the first and the last site of each run in which an entry is massive."""
+    runs: list[tuple[Address, Address]] = []
+    for index, (at, is_massive) in enumerate(zip(sites, massive, strict=True)):
+        if is_massive:
+            follows = index > 0 and massive[index - 1]
+            runs[-1:] = [(runs[-1][0], at)] if follows else [*runs[-1:], (at, at)]
+    return runs
 
 
 def _groups(entries: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -107,11 +118,14 @@ def _words(group: list[dict[str, Any]], words: Sequence[Sequence[str]], stacks: 
     several = f" of {len(group)} sequences" if len(group) > 1 else f" of sequence {at.sequence}"
     origin = f"is born in {_steps(entry, 'born', stacks)}" if entry["born"] else _gradual(entry)
     end = f"is cancelled in {_steps(entry, 'cancelled', stacks)}" if entry["cancelled"] else _fading(entry)
-    left = "is still massive" if entry["still"] else "is no longer massive"
+    still = sum(one["still"] for one in group)
+    left = "is no longer massive" if not still else "is still massive"
+    left += f" in {still} of the {len(group)}" if 0 < still < len(group) else ""
     return (
         f"Channel {at.channel} of token {at.token}{said}{several} reaches {number(entry['peak'])} after "
-        f"{place(entry['peak_at'], stacks)}{_ratio_words(entry, stacks)}. It {origin}, {end}, and {left} after the "
-        f"last block ({number(entry['last'])})."
+        f"{place(entry['peak_at'], stacks)}{_ratio_words(entry, stacks)}. It is massive "
+        f"{_where_massive(entry, stacks)}. It {origin}, {end}, and {left} after the last block "
+        f"({number(entry['last'])})."
     )
 
 
@@ -121,6 +135,16 @@ def _ratio_words(entry: dict[str, Any], stacks: set[str]) -> str:
     if entry["ratio_at"] == entry["peak_at"]:
         return f", {times}"
     return f"; it stands out most after {place(entry['ratio_at'], stacks)} ({times})"
+
+
+def _where_massive(entry: dict[str, Any], stacks: set[str]) -> str:
+    """Say from where to where an entry is above the threshold, which may be more than once."""
+    return listed(
+        f"after {place(first, stacks)} alone"
+        if first == last
+        else f"from {place(first, stacks)} to {place(last, stacks)}"
+        for first, last in entry["massive"]
+    )
 
 
 def _gradual(entry: dict[str, Any]) -> str:
@@ -166,6 +190,7 @@ def _plain(entry: dict[str, Any]) -> dict[str, Any]:
         "ratio": entry["ratio"],
         "ratio_at": where(entry["ratio_at"]),
         **steps,
+        "massive": [{"from": where(first), "to": where(last)} for first, last in entry["massive"]],
         "still_massive": entry["still"],
         "values": [{**where(one), "value": value} for one, value in track.items()],
     }

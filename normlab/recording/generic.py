@@ -10,8 +10,8 @@ def generic_plan(model: nn.Module) -> SitePlan:
 
     Some modules of the second kind, such as torch's attention, use the parameters of their children past them, so
     that those never run. A result that is not one tensor has rows for each tensor in it, with the way to it in
-    brackets. A module that stands in several places is observed once, under the names of all of them; so is a
-    parameter.
+    brackets, a key in quotes where it would read as another one. A module that stands in several places is observed
+    once, under the names of all of them; so is a parameter.
     """
     places: dict[int, list[str]] = {}
     for path, module in model.named_modules(remove_duplicate=False):

@@ -270,7 +270,7 @@ class Observer:
         total = values[pair.last.index]
         if not (isinstance(update, Tensor) and isinstance(skip, Tensor) and isinstance(total, Tensor)):
             return "changed in place before the sum was there"
-        for term, port in ((update, pair.update), (skip, pair.skip)):
+        for term, port in ((update, pair.update), (skip, pair.skip), (total, pair.last)):
             if problem := problem_of(term, port, self.mask, self.tokens):
                 return problem
         terms = sequences_of(update, pair.update, self.tokens), sequences_of(skip, pair.skip, self.tokens)

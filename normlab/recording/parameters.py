@@ -1,15 +1,17 @@
 """Gradients and sizes of parameters by role, read when the last backward pass is done."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from normlab.errors import RecordingError, suggest
 from normlab.recording.native import versions
+from normlab.recording.odd import stored
 from normlab.recording.plan import Address, Parameter
 from normlab.recording.runs import sizes_of
 from normlab.recording.tensors import dtype_name
@@ -34,7 +36,8 @@ class RoleSums(NamedTuple):
         gradient_squares: sum of squares of the finite ones.
         nonfinite: entries of the gradient that are NaN or infinite.
         without: what has no gradient: a reason, after the role's name where several roles are together.
-        broken: entries of the parameters that are NaN or infinite.
+        broken: entries of the parameters that are NaN or infinite, or cannot be read.
+        unread: why parameters cannot be read, as in ``without``.
     """
 
     entries: int
@@ -44,6 +47,7 @@ class RoleSums(NamedTuple):
     nonfinite: int = 0
     without: tuple[str, ...] = ()
     broken: int = 0
+    unread: tuple[str, ...] = ()
 
 
 class Grouped(NamedTuple):
@@ -87,28 +91,40 @@ class Measured(NamedTuple):
         dtypes: the dtype of each parameter.
         sizes: for each parameter what :class:`RoleSums` has, without reasons, ``[parameter, number]``.
         without: why parameters have no gradient, by their places.
+        unread: why parameters cannot be read, by their places.
     """
 
     grouping: Grouping
     dtypes: tuple[torch.dtype, ...]
     sizes: np.ndarray
     without: dict[int, str]
+    unread: dict[int, str]
 
     def by_role(self) -> dict[Role, RoleSums]:
         """Return the sums of every role, and of role ``all`` of each sub-layer."""
         grouped = self.grouping.of(self.dtypes)
-        sums, without = np.zeros((len(grouped.roles), 6)), self._without(grouped)
+        sums = np.zeros((len(grouped.roles), 6))
+        without, unread = self._reasons(grouped, self.without), self._reasons(grouped, self.unread)
         np.add.at(sums, grouped.groups, self.sizes[grouped.members])
         return {
-            role: RoleSums(int(own), squares, int(entries), squared, int(bad), without.get(role, ()), int(broken))
+            role: RoleSums(
+                int(own),
+                squares,
+                int(entries),
+                squared,
+                int(bad),
+                without.get(role, ()),
+                int(broken),
+                unread.get(role, ()),
+            )
             for role, (own, squares, broken, entries, squared, bad) in zip(grouped.roles, sums.tolist(), strict=True)
         }
 
-    def _without(self, grouped: Grouped) -> dict[Role, tuple[str, ...]]:
+    def _reasons(self, grouped: Grouped, reasons: dict[int, str]) -> dict[Role, tuple[str, ...]]:
         """Return the reasons by role, after the parameter's own role where several are together."""
         found: dict[Role, dict[str, None]] = {}
         for group, member in zip(grouped.groups.tolist(), grouped.members.tolist(), strict=True):
-            if reason := self.without.get(member):
+            if reason := reasons.get(member):
                 role = grouped.roles[group]
                 phrase = f"{self.grouping.planned[member].role} ({reason})" if role.role == "all" else reason
                 found.setdefault(role, {})[phrase] = None
@@ -136,12 +152,13 @@ class Parameters:
         found = self._tensors()
         for parameter, tensor in zip(parameters, found, strict=True):
             _check_places(parameter, tensor)
-        self._held: list[Tensor | None] = [*found]
+        self._held = _counted(found)
 
     def _find(self, tree: Tree) -> None:
         """Find out where the parameters stand."""
         self._children = [module._modules for module in tree.modules.values()]
-        self._before = [dict(children) for children in self._children]
+        # Modules may say that they equal others: it is which ones they are that counts.
+        self._before = [[*children.values()] for children in self._children]
         self._owners = [(module, module._parameters) for module in tree.modules.values()]
         self._names = tree.places
         nowhere: tuple[dict[str, Tensor | None], str] = {}, ""
@@ -150,7 +167,7 @@ class Parameters:
     def _find_again(self) -> None:
         """Find out anew where the parameters stand if a module, or all that a module has, has been replaced."""
         # A scripted module gives another object each time, which shows the same ones.
-        if self._children != self._before or any(
+        if not all(map(_same_ones, self._children, self._before)) or any(
             module._parameters is not owner and type(owner) is dict for module, owner in self._owners
         ):
             self._find(Tree.of(self._model))
@@ -192,7 +209,7 @@ class Parameters:
 
     def hold(self) -> None:
         """Let the parameters that stand in the model now be those whose changes are counted."""
-        self._held = self._standing()
+        self._held = _counted(self._standing())
 
     def versions(self) -> list[int]:
         """Return how often each of the held parameters was changed in place so far.
@@ -218,8 +235,10 @@ class Parameters:
         gradients = [tensor.grad for tensor in tensors]
         there = [index for index, gradient in enumerate(gradients) if gradient is not None]
         with torch.no_grad():
-            found = [_stored(gradients[index], self._planned[index]) for index in there]
-            sizes = sizes_of([*tensors, *(one for one, _ in found)], [*self._planned, *(part for _, part in found)])
+            found = [stored(gradients[index], self._planned[index]) for index in there]
+            sizes, reasons = sizes_of(
+                [*tensors, *(one for one, _ in found)], [*self._planned, *(part for _, part in found)]
+            )
         every = np.zeros((len(tensors), 6))
         every[:, :3] = sizes[: len(tensors)]
         every[there, 3:] = sizes[len(tensors) :]
@@ -231,23 +250,25 @@ class Parameters:
             for index, (tensor, gradient) in enumerate(zip(tensors, gradients, strict=True))
             if gradient is None
         }
-        return Measured(self._grouping, tuple(tensor.dtype for tensor in tensors), every, without)
+        unread = {there[index - len(tensors)]: reason for index, reason in reasons.items() if index >= len(tensors)}
+        every[[*unread], 3:] = 0
+        own = {index: reason for index, reason in reasons.items() if index < len(tensors)}
+        return Measured(self._grouping, tuple(tensor.dtype for tensor in tensors), every, without | unread, own)
+
+
+def _same_ones(children: Any, before: Sequence[nn.Module | None]) -> bool:
+    # Those of a scripted module are no dictionary.
+    return len(children) == len(before) and all(map(is_, children.values(), before))
+
+
+def _counted(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Return the tensors whose changes torch counts; ``None`` for a parameter of a lazy module that has not run."""
+    return [None if tensor is None or is_lazy(tensor) else tensor for tensor in tensors]
 
 
 def _values(gradient: Any) -> Tensor:
     """Return the entries of a gradient that may be sparse."""
     return gradient.coalesce().values() if gradient.is_sparse else gradient
-
-
-def _stored(gradient: Any, part: Parameter) -> tuple[Tensor, Parameter]:
-    """Return the entries of a part of a gradient that are stored, and which part of these is meant."""
-    if not gradient.is_sparse:
-        return gradient, part
-    gradient = gradient.coalesce()
-    if part.rows is None or part.axis >= gradient.sparse_dim():
-        return gradient.values(), part
-    places, (start, stop) = gradient.indices()[part.axis], part.rows
-    return gradient.values()[(places >= start) & (places < stop)], replace(part, rows=None)
 
 
 def _check_places(part: Parameter, tensor: Tensor) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from normlab.errors import RecordingError
+from normlab.recording.odd import unreadable
 from normlab.recording.tensors import arranged, quiet
 from normlab.recording.tokens import as_sequences
 from normlab.recording.watches import PortWatch
@@ -39,6 +40,8 @@ def problem_of(value: Any, port: PortWatch, mask: Tensor | None, tokens: tuple[i
         return HIDDEN
     if value.layout is not torch.strided or value.is_nested or value.is_meta:
         return "not a dense tensor"
+    if reason := unreadable(value):
+        return reason
     if port.port.layout == "flat" and value.shape[0] != tokens[0] * tokens[1]:
         return "a flat tensor of tokens of sequences that are not known"
     if mask is None:

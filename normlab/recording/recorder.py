@@ -106,7 +106,8 @@ class Recorder:
         self.plan = through_wrappers(own or plan_of(model, tree), tree)
         self._selection = select(self.plan, sites if own is None else None, quantities)  # type: ignore[arg-type]
         self._watches = Watches(tree.modules, self.plan, self._selection)
-        self._observer = Observer(self._watches, self._selection.wanted, checked_mask(mask))
+        self._mask = checked_mask(mask)
+        self._observer = Observer(self._watches, self._selection.wanted, self._mask)
         self._attachment = Attachment(model, self._watches.watched)
         self._model, self._loss_scale, self._every, self._strict = model, loss_scale, every, strict
         self._step, self._stepped, self._used, self._fresh = 0, False, False, True
@@ -120,11 +121,11 @@ class Recorder:
     @property
     def mask(self) -> Shaped[Tensor, "batch token"] | None:
         """Which tokens are real; set it before a micro-batch that has another mask."""
-        return self._observer.mask
+        return self._mask
 
     @mask.setter
     def mask(self, mask: Shaped[Tensor, "batch token"] | None) -> None:
-        self._observer.mask = checked_mask(mask)
+        self._mask = self._observer.mask = checked_mask(mask)
 
     def __enter__(self) -> "Recorder":
         """Attach to the model.
@@ -234,6 +235,8 @@ class Recorder:
         self._arm()
         if self._versions:
             refuse_changed(self._parameters.changed(self._versions))
+        # Of its own, since gradients of this pass may come when the mask is another one already.
+        self._observer.mask = None if self._mask is None else self._mask.clone()
         self._observer.start_pass()
 
     def _pass_ended(self, failed: bool) -> None:

@@ -124,8 +124,7 @@ def _parameters(step: int, roles: dict[Role, RoleSums], state: State) -> Iterato
 def _of_role(sums: RoleSums) -> dict[str, tuple[float, str]]:
     own = _of_size(sums)
     if not sums.gradient_entries:
-        reason = ", ".join(dict.fromkeys(why.partition(" (")[2].rstrip(")") or why for why in sums.without)) or "empty"
-        none = float("nan"), reason
+        none = float("nan"), _alone(sums.without) or "empty"
         return {"grad_norm": none, "grad_rms": none, "param_rms": own, "nonfinite": none}
     finite = sums.gradient_entries - sums.nonfinite
     norm = sums.gradient_squares**0.5 if finite else float("nan")
@@ -144,11 +143,18 @@ def _of_size(sums: RoleSums) -> tuple[float, str]:
     """Return the root mean square of the finite entries of parameters."""
     finite = sums.entries - sums.broken
     size = (sums.squares / finite) ** 0.5 if finite else float("nan")
+    if sums.unread:
+        return size, f"without {', '.join(sums.unread)}" if finite else _alone(sums.unread)
     if sums.broken:
         return size, "nonfinite"
     if size != size:
         return size, "parameters differ" if sums.entries else "empty"
     return size, "ok" if size else "exact-zero"
+
+
+def _alone(reasons: tuple[str, ...]) -> str:
+    """Return reasons without the roles that they are of."""
+    return ", ".join(dict.fromkeys(why.partition(" (")[2].rstrip(")") or why for why in reasons))
 
 
 def _rows(keys: list[tuple[Any, ...]], names: list[str], columns: dict[str, Column], sums: list[Sums]) -> Rows:

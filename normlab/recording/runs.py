@@ -9,17 +9,13 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from normlab.recording.native import native_sizes
+from normlab.recording.odd import careful_size, is_freed_view, is_usual, odd_size, part_of
 from normlab.recording.plan import Parameter
 
 #: Entries whose norm is taken in one go in float32: longer runs of additions lose digits of equal entries.
 RUN: Final = 256
 #: Norms of runs between which their squares keep their digits.
 _RANGE: Final = (1e-15, 1e15)
-
-
-def part_of(tensor: Tensor, part: Parameter) -> Tensor:
-    """Return the rows of a packed parameter that have the role of ``part``, or all of them."""
-    return tensor if part.rows is None else tensor.narrow(part.axis, part.rows[0], part.rows[1] - part.rows[0])
 
 
 def run_norms(tensor: Tensor) -> Tensor:
@@ -33,22 +29,33 @@ def run_norms(tensor: Tensor) -> Tensor:
     return torch.cat([vector_norm(flat[:whole].view(-1, RUN), dim=-1, dtype=dtype), rest]) if whole else rest
 
 
-def sizes_of(tensors: Sequence[Tensor], parts: Sequence[Parameter]) -> np.ndarray:
+def sizes_of(tensors: Sequence[Tensor], parts: Sequence[Parameter]) -> tuple[np.ndarray, dict[int, str]]:
     """Return of parts of tensors the numbers of entries, sums of squares of the finite ones, and how many are not.
+
+    And, by their places, why the numbers of some cannot be read: none of their entries counts as finite.
 
     Args:
         tensors: parameters or gradients.
         parts: which part of each.
     """
     sizes = np.zeros((len(tensors), 3))
-    # Compiled code knows no other axis than the first.
-    sizes[:, :2] = native_sizes([*tensors], [() if part.axis else part.rows for part in parts])
+    # Compiled code knows no other axis than the first, and not whether there is memory behind an address.
+    places: list[tuple[int, ...] | None] = [
+        () if part.axis or is_freed_view(tensor) else part.rows for tensor, part in zip(tensors, parts, strict=True)
+    ]
+    sizes[:, :2] = native_sizes([*tensors], places)
     rest = np.flatnonzero(np.isnan(sizes[:, 1])).tolist()
-    pieces = [part_of(tensors[index], parts[index]) for index in rest]
-    sizes[rest, 0], sizes[rest, 1] = [piece.numel() for piece in pieces], 0
-    full = [index for index in rest if sizes[index, 0]]
+    usual = [index for index in rest if is_usual(tensors[index])]
+    pieces = [part_of(tensors[index], parts[index]) for index in usual]
+    sizes[usual, 0], sizes[usual, 1] = [piece.numel() for piece in pieces], 0
+    full = [index for index in usual if sizes[index, 0]]
     sizes[full, 1:] = _sizes_by_runs([piece for piece in pieces if piece.numel()])
-    return sizes
+    reasons = {}
+    for index in sorted(set(rest).difference(usual)):
+        sizes[index], reason = odd_size(tensors[index], parts[index])
+        if reason:
+            reasons[index] = reason
+    return sizes, reasons
 
 
 def _sizes_by_runs(tensors: Sequence[Tensor]) -> np.ndarray:
@@ -64,17 +71,7 @@ def _sizes_by_runs(tensors: Sequence[Tensor]) -> np.ndarray:
         bad = np.add.reduceat(~((runs > low) & (runs < high)), starts)
     return np.array(
         [
-            _careful_size(tensor) if odd else (square, 0)
+            careful_size(tensor) if odd else (square, 0)
             for tensor, square, odd in zip(tensors, squares, bad, strict=True)
         ]
     )
-
-
-def _careful_size(tensor: Tensor) -> tuple[float, int]:
-    squares, nonfinite = 0.0, 0
-    for piece in tensor.reshape(-1).split(64 * RUN):
-        wide = piece.double()
-        finite = wide.isfinite()
-        nonfinite += int((~finite).sum())
-        squares += float(wide.where(finite, 0.0).square().sum())
-    return squares, nonfinite

@@ -1,8 +1,10 @@
 """What a recorder knows, as plain data: it can be pickled, sent, merged, and turned into a table."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import reduce
+from operator import add
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -91,15 +93,30 @@ def merged(states: Iterable[State]) -> State:
     """Add states of different batches, micro-batches or processes.
 
     Raises:
-        RecordingError: there is none, or they recorded different things.
+        RecordingError: there is none, something is no state, or they recorded different things.
     """
-    first, *rest = tuple(states) or (None,)
-    if first is None:
+    given = _checked(states)
+    if not given:
         raise RecordingError("there is no state to merge: give at least one, from Recorder.state()")
-    for state in rest:
-        assert state is not None
-        first = first + state
-    return first
+    return reduce(add, given)
+
+
+def _checked(states: Any) -> tuple[State, ...]:
+    if not isinstance(states, Iterable) or isinstance(states, str | bytes | Mapping | pd.DataFrame):
+        raise _no_state("what was given", states)
+    given = tuple(states)
+    for place, state in enumerate(given):
+        if not isinstance(state, State):
+            raise _no_state(f"item {place}", state)
+    return given
+
+
+def _no_state(what: str, value: Any) -> RecordingError:
+    shown = repr(value) if value is None or isinstance(value, int | float) else f"a {type(value).__name__}"
+    return RecordingError(
+        f"merge takes a list of states, and {what} is {shown}: give it those that Recorder.state() returned, "
+        "as in merge([one.state(), two.state()])"
+    )
 
 
 def merge(states: Iterable[State]) -> pd.DataFrame:
@@ -113,7 +130,7 @@ def merge(states: Iterable[State]) -> pd.DataFrame:
         states: what :meth:`Recorder.state` returned, also after pickling.
 
     Raises:
-        RecordingError: there is none, or they recorded different sites or quantities.
+        RecordingError: there is none, something is no state, or they recorded different sites or quantities.
     """
     from normlab.recording.rows import table_of
 
@@ -131,4 +148,5 @@ def _agreed(one: RoleSums, two: RoleSums) -> RoleSums:
         nonfinite=0,
         without=("gradients of different batches do not merge",),
         broken=max(one.broken, two.broken),
+        unread=one.unread or two.unread,
     )

@@ -1,8 +1,9 @@
 """Reading tensors out of a running module without disturbing it."""
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -11,6 +12,9 @@ from torch import Tensor
 from normlab.recording.plan import Layout
 
 _NOTHING: Final = nullcontext()
+
+#: Containers inside one another that are looked into: some make what they hold when they are asked, without end.
+_DEEPEST: Final = 500
 
 
 class Seen:
@@ -55,25 +59,52 @@ def _inside(value: Any, path: Sequence[int | str]) -> Any:
             continue
         try:
             value = value[step]
-        except (KeyError, IndexError, TypeError):
-            value = getattr(value, step, None) if isinstance(step, str) else None
+        except Exception:
+            value = dict(_each((str(step),), partial(getattr, value))).get(step)
     return value
 
 
-def tensors_in(value: Any, path: tuple[int | str, ...] = ()) -> Iterator[tuple[tuple[int | str, ...], Tensor]]:
-    """Yield every tensor in nested containers and dataclasses, with the way to it."""
+def tensors_in(value: Any) -> Iterator[tuple[tuple[int | str, ...], Tensor]]:
+    """Yield every tensor in nested containers and dataclasses, with the way to it.
+
+    A container that stands inside itself is walked once, and what raises when it is looked at is passed over.
+    """
     if isinstance(value, Tensor):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            if isinstance(key, int | str):
-                yield from tensors_in(item, (*path, key))
-    elif isinstance(value, tuple | list):
-        for place, item in enumerate(value):
-            yield from tensors_in(item, (*path, place))
-    elif hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
-        for name in value.__dataclass_fields__:
-            yield from tensors_in(getattr(value, name, None), (*path, name))
+        yield (), value
+        return
+    entered: list[tuple[Any, tuple[int | str, ...], Iterator[tuple[Any, Any]]]] = [(value, (), _held(value))]
+    while entered:
+        _, path, held = entered[-1]
+        for key, item in held:
+            if not isinstance(key, int | str):
+                continue
+            if isinstance(item, Tensor):
+                yield (*path, key), item
+            elif len(entered) < _DEEPEST and not any(item is outer for outer, _, _ in entered):
+                entered.append((item, (*path, key), _held(item)))
+                break
+        else:
+            entered.pop()
+
+
+def _held(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield what a container holds, each with its key."""
+    with suppress(Exception):
+        if isinstance(value, dict):
+            # A lookup may change a dictionary that counts them.
+            yield from value.items()
+        elif isinstance(value, Mapping):
+            yield from _each(value, value.__getitem__)
+        elif isinstance(value, tuple | list):
+            yield from enumerate(value)
+        elif hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+            yield from _each(value.__dataclass_fields__, partial(getattr, value))
+
+
+def _each(keys: Iterable[Any], look: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
+    for key in keys:
+        with suppress(Exception):
+            yield key, look(key)
 
 
 def arranged(x: Tensor, layout: Layout, tokens: tuple[int, int]) -> Tensor:

@@ -10,8 +10,10 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from normlab.errors import RecordingError
+from normlab.recording.buffers import buffers_as_before
 from normlab.recording.compiled import is_compiled
 from normlab.recording.memory import Bytes, meter_of
 from normlab.recording.recorder import record
@@ -89,6 +91,8 @@ def check_transparent(model: nn.Module, batch: Any, *, repeats: int = 5) -> Tran
             )
         difference = _compared(first, _run(model, batch, record(model)), compiled=is_compiled(model))
         bare, with_recorder = _times(model, batch, repeats)
+        # What is imported and kept by the first pass that is metered is nobody's.
+        _bytes(model, batch, record(model))
         sizes = _bytes(model, batch, nullcontext()), _bytes(model, batch, record(model))
     gradients = sum(name.startswith("the gradient") for name in first)
     return Transparency(
@@ -139,7 +143,7 @@ def _run(model: nn.Module, batch: Any, context: AbstractContextManager[Any]) -> 
             found[f"the gradient of {name}"] = parameter.grad.detach().clone()
     for name, tensor in _tensors((args, kwargs)):
         if tensor.grad is not None:
-            found[f"the gradient of the input {name}"] = tensor.grad
+            found[f"the gradient of the input {name}"] = tensor.grad.detach().clone()
     return found
 
 
@@ -189,8 +193,8 @@ def _arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return value
 
     if isinstance(batch, Mapping):
-        return (), {str(name): fresh(value) for name, value in batch.items()}
-    return tuple(fresh(value) for value in (batch if isinstance(batch, tuple | list) else (batch,))), {}
+        return (), {str(name): tree_map(fresh, value) for name, value in batch.items()}
+    return tuple(tree_map(fresh, value) for value in (batch if isinstance(batch, tuple | list) else (batch,))), {}
 
 
 def _tensors(value: Any) -> Iterator[tuple[str, Tensor]]:
@@ -237,13 +241,11 @@ def _bytes(model: nn.Module, batch: Any, context: AbstractContextManager[Any]) -
 def _as_before(model: nn.Module) -> Iterator[None]:
     """Put gradients, buffers and Python's random state back afterwards."""
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     state = random.getstate()
     try:
-        yield
+        with buffers_as_before(model):
+            yield
     finally:
         random.setstate(state)
-        for buffer, kept in buffers:
-            buffer.copy_(kept)
         for parameter, gradient in gradients:
             parameter.grad = gradient

@@ -227,3 +227,17 @@ def test_a_seed_of_numpy_is_a_seed() -> None:
     import numpy as np
 
     assert Windows(seed=np.int64(4)) == Windows(seed=4)
+
+
+def test_bytes_that_a_model_of_words_reads_are_a_note() -> None:
+    import transformers
+
+    from normlab.inspection.feeding import notes_of
+
+    sizes = dict(n_embd=16, n_layer=1, n_head=2, n_positions=8, bos_token_id=0, eos_token_id=0)
+    words, small = (
+        transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=size, **sizes)) for size in (300, 256)
+    )
+    (note,) = notes_of(Subject("words", words))
+    assert "256 of the model's 300 tokens" in note and "give the tokenizer" in note
+    assert notes_of(Subject("small", small)) == notes_of(Subject("read", words, tokenizer=len)) == ()

@@ -31,6 +31,16 @@ def test_a_massive_activation_is_followed_from_birth_to_end(finding: Found) -> N
         assert (cancelled["layer"], cancelled["sublayer"]) == (5, "mlp") and not one["still_massive"]
     assert "Channel 7 of token 0" in found.says and "born in the MLP of block 2" in found.says
     assert "cancelled in the MLP of block 5" in found.says and "2 sequences" in found.says
+    assert "It is massive from the MLP of block 2 to the attention of block 5." in found.says
+
+
+def test_every_stretch_in_which_an_entry_is_massive() -> None:
+    from normlab.inspection.massive import _runs
+    from normlab.recording import Address
+
+    sites = [Address("decoder", layer, "mlp", "stream") for layer in range(1, 8)]
+    runs = _runs(sites, [True, False, True, True, False, False, True])
+    assert [(first.layer, last.layer) for first, last in runs] == [(1, 1), (3, 4), (7, 7)]
 
 
 def test_the_law_without_the_massive_token_is_that_of_the_others(finding: Found) -> None:
@@ -73,7 +83,8 @@ def test_the_line_through_the_gradients_is_exact_on_a_geometric_sequence() -> No
     assert "falls: down (mlp) 128-fold" in found.says
     grows = gradients(table.assign(value=1 / table["value"]), backward=True)
     assert "grows: down (mlp) 128-fold" in grows.says
-    assert not gradients(table.assign(value=table["value"] ** 0.1), backward=True).found
+    even = gradients(table.assign(value=table["value"] ** 0.1), backward=True)
+    assert not even.found and "at most 1.62 times that of another (down (mlp))" in even.says
 
 
 def test_gradients_that_are_zero_or_not_finite_are_named() -> None:

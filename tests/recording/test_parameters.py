@@ -251,3 +251,32 @@ def test_all_parameters_of_a_module_may_be_replaced() -> None:
 def test_places_that_a_parameter_does_not_have_are_refused(rows: tuple[int, int]) -> None:
     with pytest.raises(RecordingError, match=r"of the parameter 'w', whose shape is \(6, 2\)"):
         Parameters(Bare(torch.ones(6, 2)), [Parameter("w", Address(name="w"), "", rows)])
+
+
+class Alike(nn.Module):
+    """Says that it equals any other of its kind."""
+
+    def __init__(self, gain: float) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.full((4,), gain))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Alike)
+
+    __hash__ = nn.Module.__hash__
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.gain
+
+
+def test_a_module_is_replaced_by_one_that_says_it_equals_it() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), Alike(1.0)), torch.ones(2, 3, 4)
+    with nl.record(model) as recorder:
+        model(x).sum().backward()
+        recorder.step()
+        model.zero_grad()
+        model[1] = Alike(5.0)
+        model(x).sum().backward()
+    table = recorder.table()
+    rows = table[(table["name"] == "1.gain") & (table["quantity"] == "param_rms")]
+    assert rows.sort_values("step")["value"].tolist() == [1.0, 5.0]

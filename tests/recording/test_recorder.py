@@ -209,16 +209,37 @@ def test_only_what_is_asked_for_has_rows(make: Make, batch: Any) -> None:
 
 
 def test_hooks_are_gone_after_an_exception(make: Make, batch: Any) -> None:
-    model, before = make(), hooks()
+    model = make()
+    before = everything_of(model)
     with pytest.raises(NormlabError, match="tokens run from"), nl.record(model):
+        assert everything_of(model) != before
         model(batch[0] + 1000)
-    assert hooks() == before == 0
+    assert everything_of(model) == before
 
 
-def hooks() -> int:
+def everything_of(model: nn.Module) -> list[dict[str, Any]]:
+    """What torch keeps for every module, and for each of the model's."""
     from torch.nn.modules import module
 
-    return sum(len(kept) for name, kept in vars(module).items() if name.startswith("_global_") and "hooks" in name)
+    everywhere = {
+        name: len(kept) for name, kept in vars(module).items() if name.startswith("_global_") and "hooks" in name
+    }
+    return [everywhere, *({key: repr(value) for key, value in vars(one).items()} for one in model.modules())]
+
+
+def test_gradients_have_the_mask_of_their_own_pass() -> None:
+    model, x = nn.Sequential(nn.Linear(3, 3)), torch.ones(1, 2, 3)
+    mask = torch.tensor([[True, False]])
+    with nl.record(model, mask=mask) as recorder:
+        first = model(x).sum()
+        mask.copy_(torch.tensor([[True, True]]))
+        second = model(x).sum()
+        (2 * first).backward()
+        second.backward()
+    table = recorder.table()
+    rows = table[(table["site"] == "output_grad") & (table["name"] == "0")].set_index("quantity")["value"]
+    # One token whose gradient has three entries of 2, and two of three entries of 1.
+    assert rows["count"] == 3 and rows["l2"] == pytest.approx((3 * 4 + 6) ** 0.5)
 
 
 def test_a_gradient_after_the_block_is_not_recorded(make: Make, batch: Any) -> None:

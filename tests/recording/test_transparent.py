@@ -1,5 +1,7 @@
 """Recording changes no bit."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -147,3 +149,36 @@ def test_a_moderate_model_needs_less_than_a_hundredth_more_memory() -> None:
     assert found.activation_bytes > 12 * 12 * 4 * 128 * 384 * 4
     assert 0 <= found.memory_share < 0.01
     assert "% of the activations" in str(found)
+
+
+class Rebinding(nn.Module):
+    """Puts another buffer in the place of its own, and reads a tensor within a mapping."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("runs", torch.zeros(()))
+
+    def forward(self, given: Any) -> torch.Tensor:
+        self.runs = self.runs + 1
+        return self.linear(given["x"] if isinstance(given, dict) else given)
+
+
+def test_buffers_that_are_replaced_and_tensors_within_a_batch_are_as_before() -> None:
+    model, x = Rebinding(), torch.ones((2, 4, 3), requires_grad=True)
+    buffer = model.runs
+    nl.check_transparent(model, ({"x": x},), repeats=1)
+    assert model.runs is buffer and float(buffer) == 0 and x.grad is None
+    nl.discover(model, x.detach())
+    assert model.runs is buffer and float(buffer) == 0
+
+
+def test_the_memory_of_a_first_call_is_that_of_a_second() -> None:
+    code = (
+        "import torch, normlab as nl; torch.set_num_threads(1);"
+        "model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.LayerNorm(32));"
+        "print(*(nl.check_transparent(model, torch.ones(2, 8, 32), repeats=1).memory_share for _ in range(2)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = map(float, ran.stdout.split())
+    assert first >= 0 and first == pytest.approx(second, abs=0.1)

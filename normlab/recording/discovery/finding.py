@@ -65,7 +65,10 @@ def described(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     back_to_back = _back_to_back(tracks)
     if not rows:
         norms = tuple(FoundNorm(norm.path, "other", norm.kind) for norm in tracks.norms)
-        reason = "no tensor is added to one that it was computed from by way of a matrix"
+        reason = (
+            "no + or torch.add adds to a tensor what was computed from it by way of a matrix; differences and "
+            "torch.lerp are not looked at"
+        )
         return Architecture(name, (), norms, back_to_back, reason)
     borrowed, plan = _plan(tracks, rows)
     return Architecture(name, stacks, _norms(tracks, rows), back_to_back, "", tuple(_borrowed(borrowed)), plan)

@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,14 @@ from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from normlab.recording.attachment import unseen
+from normlab.recording.buffers import buffers_as_before
 from normlab.recording.compiled import step_by_step
 from normlab.recording.discovery.causality import causal, counted
 from normlab.recording.discovery.graph import SHAPED, Flow, Kind, Ref, Showing, Value
 from normlab.recording.tensors import tensors_in
+
+#: Operations that add a multiple of a tensor.
+_ADDING: Final = (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
 
 
 def trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flow:
@@ -68,6 +72,10 @@ class Writer(TorchDispatchMode):
     ) -> Any:
         """Run an operation and write down its results."""
         kwargs = kwargs or {}
+        if func in _ADDING and kwargs.get("alpha", 1) != 1 and _alike(*args):
+            # The product is a value of its own, as where it is written out.
+            scaled = self.__torch_dispatch__(torch.ops.aten.mul.Tensor, types, (args[1], kwargs["alpha"]))
+            args, kwargs = (args[0], scaled), {}
         inputs = [self._index(tensor) for _, tensor in tensors_in((args, kwargs))]
         changed = _changed(func, args, kwargs)
         template = tree_map(lambda x: Ref(self._index(x)) if isinstance(x, Tensor) else x, (args, kwargs))
@@ -175,6 +183,10 @@ class Writer(TorchDispatchMode):
                     self._add(other, "op", "written", (old, index))
 
 
+def _alike(one: Any, two: Any) -> bool:
+    return isinstance(two, Tensor) and one.is_floating_point() and one.dtype == two.dtype
+
+
 def _changed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     """Return the tensors that an operation changes in place."""
     if not func._schema.is_mutable:
@@ -201,11 +213,5 @@ def _storage(tensor: Tensor) -> int:
 def _undisturbed(model: nn.Module) -> Iterator[None]:
     """Put buffers and random states back afterwards."""
     devices = sorted({tensor.device.index or 0 for tensor in model.parameters() if tensor.device.type == "cuda"})
-    kept = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    with torch.random.fork_rng(devices=devices):
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for buffer, before in kept:
-                    buffer.copy_(before)
+    with torch.random.fork_rng(devices=devices), buffers_as_before(model):
+        yield

@@ -24,7 +24,7 @@ template <int ROWS, bool KEEP, class Stored> struct Tokens {
     return KEEP ? kept[at / LANES * ROWS + row] : doubles(lanes(rows[row] + at, count));
   }
 
-  INLINED Doubles means(bool vectors, Features<> &total, Peak<Stored> &peak) const {
+  INLINED Doubles means(bool vectors, Features<0> &total, Peak<Stored> &peak) const {
     Doubles sums[LANES] = {};
     along(width, [&](int64_t at, int64_t count) INLINED {
       Doubles sum = vectors ? total.at(at) : Doubles{};
@@ -63,7 +63,7 @@ template <int ROWS, bool KEEP, class Stored> struct Tokens {
     if (KEEP) peak.template enter<ROWS / 2>(rows + half * (ROWS / 2), width, next);
   }
 
-  INLINED void directions(Doubles unit, Features<> &direction) const {
+  INLINED void directions(Doubles unit, Features<1> &direction) const {
     along(width, [&](int64_t at, int64_t count) INLINED {
       Doubles sum = direction.at(at);
       UNROLLED for (int row = 0; row < ROWS; ++row) sum += again(row, at, count) * unit[row];
@@ -83,8 +83,9 @@ INLINE int64_t activation(const Stored *x, Shape shape, Strides strides, const b
   const int64_t width = shape.width;
   const double features = static_cast<double>(width), root = std::sqrt(features);
   const bool keeps = width <= KEPT && has_doubles();
-  Features<> total(width), direction(width);
-  Features<KEPT * LANES> kept(keeps ? width : 0, LANES);
+  Features<0> total(width);
+  Features<1> direction(width);
+  Features<2> kept(keeps ? width : 0, LANES);
   Activation sums = {};
   float *radii = out->radii();
   const Doubles none = {}, ones = none + 1;

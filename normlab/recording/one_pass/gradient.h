@@ -8,7 +8,7 @@ struct Gradient { double tokens, nonfinite, squares, coherent, spread, largest; 
 
 template <class Stored>
 INLINE int64_t gradient(const Stored *x, Shape shape, Strides strides, const bool *keep, Gradient *out) {
-  Features<> total(shape.width);
+  Features<0> total(shape.width);
   Gradient sums = {};
   Ints peaks[2] = {};
   int64_t counted = 0;

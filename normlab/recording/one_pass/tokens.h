@@ -32,16 +32,12 @@ INLINE void by_tokens(const Shape &shape, const bool *keep, int64_t sequence, Ro
 }
 
 // A sum over the tokens of a sequence for every feature, or a number of each of some tokens; padded to whole vectors.
-// Up to so many NEAR numbers have their place on the stack: memory from the heap would lie between the tensors of a
-// model, and break up what they leave when they go.
-template <int64_t NEAR = 2048> class Features {
+// Each thread keeps the memory of each PLACE for the next time: new memory would lie between the tensors of a model, and
+// break up what they leave when they go.
+template <int PLACE> class Features {
  public:
   explicit Features(int64_t width, int64_t tokens = 1)
-      : padded((width + LANES - 1) / LANES * LANES * tokens),
-        values(padded <= NEAR ? near : static_cast<double *>(std::aligned_alloc(sizeof(Doubles), padded * sizeof *values))) {}
-  ~Features() {
-    if (values != near) std::free(values);
-  }
+      : padded((width + LANES - 1) / LANES * LANES * tokens), values(memory.of(padded)) {}
   Features(const Features &) = delete;
   Features &operator=(const Features &) = delete;
   INLINED void clear() { std::memset(values, 0, padded * sizeof(double)); }
@@ -57,9 +53,24 @@ template <int64_t NEAR = 2048> class Features {
   }
 
  private:
+  struct Memory {
+    int64_t length = 0;
+    double *values = nullptr;
+    ~Memory() { std::free(values); }
+    double *of(int64_t needed) {
+      if (needed > length) {
+        std::free(values);
+        values = static_cast<double *>(std::aligned_alloc(sizeof(Doubles), needed * sizeof(double)));
+        length = needed;
+      }
+      return values;
+    }
+  };
+  static thread_local Memory memory;
   int64_t padded;
   double *values;
-  alignas(sizeof(Doubles)) double near[NEAR];
 };
+
+template <int PLACE> thread_local typename Features<PLACE>::Memory Features<PLACE>::memory;
 
 }  // namespace

@@ -62,19 +62,18 @@ def _rebuilds(model: nn.Module, found: Architecture, run: Callable[[], Any], tol
         for part in stack.sublayers:
             where = (stack.name, part.layer, part.sublayer)
             for norm in part.norms:
-                # A norm computes in float32 in many models, whatever it is given.
                 module = model.get_submodule(norm.path)
-                if norm.position == "inner" and not part.parallel and before is not None:
-                    close(module(before), at[*where, "input"], 1e-6)
+                if norm.position == "inner" and before is not None and (*where, "input") in at:
+                    close(module(before), at[*where, "input"])
                 if norm.position == "outer" and (*where, "sum") in at:
-                    close(module(at[*where, "sum"]), at[*where, "stream"], 1e-6)
+                    close(module(at[*where, "sum"]), at[*where, "stream"])
+                if norm.position == "output" and {(*where, "branch"), (*where, "update")} <= at.keys():
+                    close(module(at[*where, "branch"]), at[*where, "update"])
             if part.skip == "stream" and not part.skip_scale and before is not None and (*where, "skip") in at:
                 close(at[*where, "skip"], before)
             before = at.get((*where, "stream"), before if part.parallel else None)
         if stack.final_norm is not None and before is not None:
-            close(
-                model.get_submodule(stack.final_norm.path)(before), at[stack.name, stack.depth, "final", "final"], 1e-6
-            )
+            close(model.get_submodule(stack.final_norm.path)(before), at[stack.name, stack.depth, "final", "final"])
     return checked
 
 

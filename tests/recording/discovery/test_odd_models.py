@@ -176,6 +176,39 @@ def test_a_model_without_a_residual_stream_says_so() -> None:
     assert found.placement == "unknown" and "no residual stream found" in str(found)
 
 
+class Summed(nn.Module):
+    """A sum of its own kind around each branch."""
+
+    def __init__(self, add: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.table, self.add = nn.Embedding(20, 16), add
+        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(16), _mlp(16)) for _ in range(3))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.table(tokens)
+        for block in self.blocks:
+            x = self.add(x, block(x))
+        return x
+
+
+@pytest.mark.parametrize(
+    "add",
+    [
+        lambda x, y: torch.add(x, y, alpha=0.5),
+        lambda x, y: x.clone().add_(y, alpha=0.5),
+        lambda x, y: x.add(y.double(), alpha=0.5),
+    ],
+)
+def test_a_sum_that_scales_is_one_with_a_scaled_update(add: Callable[[Tensor, Tensor], Tensor]) -> None:
+    found, written = (nl.discover(Summed(one).double(), _tokens()) for one in (add, lambda x, y: x + 0.5 * y))
+    assert str(found) == str(written) and "x ← x + 0.5·MLP(LN(x))    blocks 1-3" in str(found)
+
+
+@pytest.mark.parametrize("add", [lambda x, y: x - y, lambda x, y: torch.lerp(x, y, 0.3)])
+def test_a_sum_of_another_kind_is_named_in_the_reason(add: Callable[[Tensor, Tensor], Tensor]) -> None:
+    assert "differences and torch.lerp are not looked at" in nl.discover(Summed(add), _tokens()).reason
+
+
 def test_a_batch_must_be_given_where_none_can_be_made() -> None:
     with pytest.raises(RecordingError, match="give one"):
         nl.discover(Loop())

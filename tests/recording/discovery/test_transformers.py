@@ -258,3 +258,11 @@ def test_a_plan_of_the_other_mode_gives_no_wrong_pair() -> None:
         and (pairs["status"] == "the stored sum is not skip plus update").all()
         and pairs["value"].isna().all()
     )
+
+
+def test_a_sink_beside_the_keys_is_no_later_token() -> None:
+    import transformers
+
+    config = transformers.GptOssConfig(**GROUPED, head_dim=8, num_local_experts=4, num_experts_per_tok=2)
+    found = nl.discover(transformers.GptOssForCausalLM(config).eval())
+    assert [stack.name for stack in found.stacks] == ["decoder"] and found.placement == "pre"
