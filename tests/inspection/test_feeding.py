@@ -229,6 +229,7 @@ def test_a_seed_of_numpy_is_a_seed() -> None:
     assert Windows(seed=np.int64(4)) == Windows(seed=4)
 
 
+@pytest.mark.needs("transformers")
 def test_bytes_that_a_model_of_words_reads_are_a_note() -> None:
     import transformers
 
