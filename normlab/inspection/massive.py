@@ -3,7 +3,8 @@
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any, Final
 
 from normlab.inspection.finding import Finding, listed, number, place
@@ -94,12 +95,9 @@ def _entry(look: Look, key: tuple[str, Place], track: Mapping[Address, float]) -
 
 def _runs(sites: Sequence[Address], massive: Sequence[bool]) -> list[tuple[Address, Address]]:
     """Return the first and the last site of each run in which an entry is massive."""
-    runs: list[tuple[Address, Address]] = []
-    for index, (at, is_massive) in enumerate(zip(sites, massive, strict=True)):
-        if is_massive:
-            follows = index > 0 and massive[index - 1]
-            runs[-1:] = [(runs[-1][0], at)] if follows else [*runs[-1:], (at, at)]
-    return runs
+    pairs = groupby(zip(sites, massive, strict=True), key=itemgetter(1))
+    runs = [[at for at, _ in run] for is_massive, run in pairs if is_massive]
+    return [(run[0], run[-1]) for run in runs]
 
 
 def _groups(entries: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -113,10 +113,11 @@ PyObject *sizes_for_python(PyObject *, PyObject *args) {
       PyErr_SetString(PyExc_ValueError, "give places for each tensor");
       throw Raised();
     }
+    // Made first: it may start a collection of garbage, after which an address could be stale.
+    Ref found = got(PyList_New(2 * count));
     std::vector<Row> rows(count + 1);
     for (Py_ssize_t at = 0; at < count; ++at)
       if (!read_row(PyList_GET_ITEM(tensors, at), PyList_GET_ITEM(places, at), rows[at])) rows[at].data = nullptr;
-    Ref found = got(PyList_New(2 * count));
     for (Py_ssize_t at = 0; at < count; ++at) {
       const Row &row = rows[at];
       double entries = Py_NAN, sum = Py_NAN;

@@ -20,12 +20,7 @@ _USUAL: Final = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 def is_usual(tensor: Tensor) -> bool:
     """Say whether a tensor is of dense real numbers that torch reduces as they are, in memory that is there."""
-    return (
-        type(tensor) in _PLAIN
-        and tensor.dtype in _USUAL
-        and tensor.layout is torch.strided
-        and not (tensor.is_meta or tensor.is_nested or is_freed(tensor))
-    )
+    return _is_dense(tensor) and tensor.dtype in _USUAL and not (tensor.is_meta or is_freed(tensor))
 
 
 def is_freed(tensor: Tensor) -> bool:
@@ -41,8 +36,7 @@ def is_freed_view(tensor: Tensor) -> bool:
 
     Where it does begin there, its memory is at the address zero, which compiled code knows.
     """
-    plain = type(tensor) in _PLAIN and tensor.layout is torch.strided
-    return plain and tensor.storage_offset() != 0 and is_freed(tensor)
+    return _is_dense(tensor) and tensor.storage_offset() != 0 and is_freed(tensor)
 
 
 def unreadable(tensor: Tensor) -> str:
@@ -52,8 +46,7 @@ def unreadable(tensor: Tensor) -> str:
         type(tensor) not in _PLAIN and (hasattr(tensor, "device_mesh") or hasattr(tensor, "fake_mode"))
     ):
         return _refused(tensor)
-    plain = type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_nested
-    return FREED if plain and is_freed(tensor) else ""
+    return FREED if _is_dense(tensor) and is_freed(tensor) else ""
 
 
 def part_of(tensor: Tensor, part: Parameter) -> Tensor:
@@ -102,6 +95,10 @@ def careful_size(tensor: Tensor) -> tuple[float, int]:
         nonfinite += int((~finite).sum())
         squares += float(numbers.where(finite, 0.0).abs().square().sum())
     return squares, nonfinite
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    return type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_nested
 
 
 def _entries(tensor: Tensor, part: Parameter) -> int:

@@ -60,7 +60,9 @@ def _inside(value: Any, path: Sequence[int | str]) -> Any:
         try:
             value = value[step]
         except Exception:
-            value = dict(_each((str(step),), partial(getattr, value))).get(step)
+            container, value = value, None
+            with suppress(Exception):
+                value = getattr(container, step) if isinstance(step, str) else None
     return value
 
 
