@@ -133,8 +133,9 @@ PyObject *sizes_for_python(PyObject *, PyObject *args) {
   });
 }
 
-// How often each of some tensors was changed in place so far; -1 where torch does not count, or None stands.
-PyObject *versions_for_python(PyObject *, PyObject *tensors) {
+// Of each of some tensors how often it was changed in place, how many entries it has, and a number of some of them; see
+// `marks` in native.py.
+PyObject *marks_for_python(PyObject *, PyObject *tensors) {
   return for_python([&] {
     const Ref every = got(PySequence_Fast(tensors, "give a list of tensors"));
     const Py_ssize_t count = PySequence_Fast_GET_SIZE(static_cast<PyObject *>(every));
@@ -142,7 +143,11 @@ PyObject *versions_for_python(PyObject *, PyObject *tensors) {
     for (Py_ssize_t at = 0; at < count; ++at) {
       PyObject *tensor = PySequence_Fast_GET_ITEM(static_cast<PyObject *>(every), at);
       const int64_t changes = tensor == Py_None ? -1 : version(tensor);
-      PyList_SET_ITEM(static_cast<PyObject *>(found), at, got(PyLong_FromLongLong(changes)).give());
+      Row row = {nullptr, FLOAT32, 0};
+      const bool is_read = tensor != Py_None && read_row(tensor, Py_None, row);
+      const unsigned long long sampled = is_read ? sample(row) : 0;
+      Ref mark = got(Py_BuildValue("(LLK)", (long long)changes, (long long)row.entries, sampled));
+      PyList_SET_ITEM(static_cast<PyObject *>(found), at, mark.give());
     }
     return found;
   });
@@ -153,7 +158,7 @@ PyMethodDef functions[] = {
     {"gradient", gradient_for_python, METH_VARARGS, nullptr},
     {"pair", pair_for_python, METH_VARARGS, nullptr},
     {"sizes", sizes_for_python, METH_VARARGS, nullptr},
-    {"versions", versions_for_python, METH_O, nullptr},
+    {"marks", marks_for_python, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

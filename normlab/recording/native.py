@@ -13,9 +13,11 @@ from importlib.util import module_from_spec, spec_from_loader
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from normlab.recording.odd import is_usual
 from normlab.recording.radii import KEPT, Radii
 from normlab.recording.sums import COLUMNS, Sums
 from normlab.recording.tensors import version
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from normlab.recording._native import Written
 
 NAME: Final = "normlab.recording._native"
+_SAMPLES: Final = 16
 
 
 @cache
@@ -109,12 +112,24 @@ def native_sizes(tensors: list[Tensor], places: list[tuple[int, ...] | None]) ->
     return np.array(compiled.sizes(tensors, places)).reshape(-1, 2)
 
 
-def versions(tensors: Sequence[Tensor | None]) -> list[int]:
-    """Return how often each tensor was changed in place so far, or -1 where torch does not count or none is there."""
+def marks(tensors: Sequence[Tensor | None]) -> list[tuple[int, int, int]]:
+    """Return of each tensor how often it was changed in place, how many entries it has, and a number of some of them.
+
+    Not everybody who writes into a tensor lets torch count, as who writes by ``tensor.data``: some entries, spread over
+    all of it, tell of that. Where torch does not count, or no tensor is there, the first is -1; where the entries are
+    not contiguous or not in host memory the last two are 0.
+    """
     if (compiled := library()) is not None:
-        counted: list[int] = compiled.versions(tensors)
-        return counted
-    return [-1 if tensor is None else version(tensor) for tensor in tensors]
+        found: list[tuple[int, int, int]] = compiled.marks(tensors)
+        return found
+    return [(-1, 0, 0) if tensor is None else (version(tensor), *_sampled(tensor)) for tensor in tensors]
+
+
+def _sampled(tensor: Tensor) -> tuple[int, int]:
+    if not (is_usual(tensor) and tensor.is_cpu and tensor.is_contiguous() and tensor.numel()):
+        return 0, 0
+    places = torch.arange(_SAMPLES, device="cpu") * (tensor.numel() - 1) // (_SAMPLES - 1)
+    return tensor.numel(), hash(tensor.detach().view(-1)[places].view(torch.uint8).numpy().tobytes())
 
 
 def sums_of(written: "Written") -> Sums:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from normlab.recording.awaiting import SEVERAL_BACKWARD, Awaiting, Found, awaited
 from normlab.recording.fast import exact_products
+from normlab.recording.known import Known
 from normlab.recording.ledger import Entry, Ledger, Record, Waiting
 from normlab.recording.moments import activation_moments, gradient_moments, pair_moments
 from normlab.recording.native import library
@@ -43,15 +44,9 @@ class Observer:
         self.tokens: tuple[int, int] = (0, 0)
         self._failed = False
         self._last_gradient: tuple[Seen, Record, Tensor | None] | None = None
-        # The compiled reader has these containers too, so that they stay the same ones.
-        self._calls: dict[int, int] = {}
-        self._awaited: set[PortWatch] = set()
-        self._found: dict[int, Found] = {}
-        # Tensors that sums need later, what is known of them, and how many sums still do.
-        self._remembered: dict[PortWatch, tuple[Tensor, Found, int]] = {}
+        self._known = Known()
         self._handles: list[Any] = []
-        known = (self._found, self._remembered, self._awaited, self._calls, self.ran)
-        self.reader = reader_of(watches, wanted, known)
+        self.reader = reader_of(watches, wanted, (*self._known.containers, self.ran))
 
     def begin(self, ledger: Ledger) -> None:
         """Start a step with empty books."""
@@ -92,8 +87,7 @@ class Observer:
             # Products are torch's way alone.
             with quiet():
                 self.wanted = replace(self.wanted, products=exact_products())
-        for known in (self._awaited, self._calls, self._found, self._remembered):
-            known.clear()
+        self._known.forget()
         self._last_gradient = None
         if self.reader is not None:
             self.reader.forget()
@@ -113,15 +107,16 @@ class Observer:
     def module_ran(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Reduce the tensors that are watched at ``module``."""
         identity, again = id(module), recomputing()
-        watch, call = self.watches.by_module[identity], self._calls.get(identity, 0)
+        watch, call = self.watches.by_module[identity], self._known.calls.get(identity, 0)
         if again and call > 1:
             # Checkpointing repeats calls in an order of its own: which one this is cannot be told.
             return
         if again:
             call = 0
         else:
-            self._calls[identity] = 0 if self.watches.once else call + 1
+            self._known.calls[identity] = 0 if self.watches.once else call + 1
             self.ran.add(identity)
+        self._known.given((*args, *kwargs.values()), call)
         values: list[Any] = []
         for port in watch.ports.values():
             plan = port.port
@@ -182,7 +177,7 @@ class Observer:
         """Return a tensor with those added that the port says; nothing if one of them is not there."""
         with quiet():
             for other in port.others:
-                term = self._recalled(other)
+                term = self._known.recall(other)
                 same = isinstance(value, Tensor) and term is not None and term.shape == value.shape
                 value = value + term if same else None
         return value
@@ -197,15 +192,17 @@ class Observer:
         if port.planned and value.dim() == 3 and port.port.layout != "flat":
             first, second, _ = value.shape
             self.tokens = (first, second) if port.port.layout == "sequences first" else (second, first)
-        found = self._find(value)
+        if call > 0 or port.port.side == "output":
+            self._known.renew(value)
+        found = self._known.find(value)
         if not again:
             if port.remembered:
-                self._remembered[port] = (value, found, port.remembered)
+                self._known.remember(port, value, found)
             if port.forward or port.reduced:
                 self._reduce(value, port, found, call)
         if port.backward:
             # A sum's gradient is that of each of its terms.
-            self._await(source, found if source is value else self._find(source), port, call, again)
+            self._await(source, found if source is value else self._known.find(source), port, call, again)
 
     def _alone(self, value: object, port: PortWatch, call: int, again: bool) -> object:
         """Observe each tensor of a container for itself, and return nothing else to observe if there were any."""
@@ -220,10 +217,10 @@ class Observer:
             return
         # A block's input was there before it ran, so its gradient is awaited already when the block is repeated.
         # Only first calls are.
-        if again and port in self._awaited:
+        if again and port in self._known.awaited:
             return
         if not again and call == 0:
-            self._awaited.add(port)
+            self._known.awaited.add(port)
         if found.bookings is None:
             found.bookings, handles = awaited(source, Awaiting(self, port), in_place=self.watches.in_place)
             self._handles += handles
@@ -264,7 +261,7 @@ class Observer:
         """Compare update and skip, and say why that cannot be done."""
         assert self.ledger is not None
         update, skip = (
-            values[port.index] if here else self._recalled(port)
+            values[port.index] if here else self._known.recall(port)
             for port, here in zip((pair.update, pair.skip), pair.here, strict=True)
         )
         total = values[pair.last.index]
@@ -277,24 +274,8 @@ class Observer:
         stored = None if pair.residual.total is None else sequences_of(total, pair.last, self.tokens)
         if not terms[0].shape == terms[1].shape or (stored is not None and stored.shape != terms[0].shape):
             return "update, skip and sum differ in shape"
-        records = self._find(update).record, self._find(skip).record
+        records = self._known.find(update).record, self._known.find(skip).record
         known = [record.moments if isinstance(record, Waiting) else None for record in records]
         moments = pair_moments(*terms, stored, self.mask, (known[0], known[1]), self.wanted)
         self.ledger.book(self.ledger.pair(moments), (pair.slot,), pair.last.number(call), update.dtype)
         return ""
-
-    def _recalled(self, port: PortWatch) -> Tensor | None:
-        """Return a tensor that was remembered, if it is unchanged, and let go of it after its last use."""
-        kept = self._remembered.pop(port, None)
-        if kept is None:
-            return None
-        tensor, found, uses = kept
-        if uses > 1:
-            self._remembered[port] = (tensor, found, uses - 1)
-        return found.tensor()
-
-    def _find(self, tensor: Tensor) -> Found:
-        found = self._found.get(id(tensor))
-        if found is None or not found.is_still(tensor):
-            found = self._found[id(tensor)] = Found(tensor)
-        return found

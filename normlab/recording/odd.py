@@ -31,14 +31,6 @@ def is_freed(tensor: Tensor) -> bool:
     return tensor.untyped_storage().nbytes() < (tensor.storage_offset() + extent) * tensor.itemsize
 
 
-def is_freed_view(tensor: Tensor) -> bool:
-    """Say whether the storage of a dense tensor that does not begin where its storage does has been freed.
-
-    Where it does begin there, its memory is at the address zero, which compiled code knows.
-    """
-    return _is_dense(tensor) and tensor.storage_offset() != 0 and is_freed(tensor)
-
-
 def unreadable(tensor: Tensor) -> str:
     """Say why the numbers of a tensor cannot be read where that can be known without trying, or nothing."""
     # What is spread over processes would have to be gathered, for which all of them would have to be here.

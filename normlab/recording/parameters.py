@@ -1,21 +1,27 @@
 """Gradients and sizes of parameters by role, read when the last backward pass is done."""
 
-from collections.abc import Iterator, Sequence
-from operator import is_
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from normlab.errors import RecordingError, suggest
-from normlab.recording.native import versions
 from normlab.recording.odd import stored
 from normlab.recording.plan import Address, Parameter
 from normlab.recording.runs import sizes_of
+from normlab.recording.standing import Standing
 from normlab.recording.tensors import dtype_name
 from normlab.recording.tree import Tree
+
+#: Why a parameter has no value that stood in the model when the recorder was made.
+GONE: Final = "no longer in the model"
+#: Why a gradient has no value although there was one.
+REPLACED: Final = "another parameter has come in the place of the one that got the gradient"
+
+_NOTHING: Final = torch.empty(0, dtype=torch.float32, device="cpu")
 
 
 class Role(NamedTuple):
@@ -132,97 +138,41 @@ class Measured(NamedTuple):
 
 
 class Parameters:
-    """The parameters of a plan where they stand in a model, read after every backward pass.
-
-    They are found once, and again when a module has been replaced.
+    """The parameters of a plan, read after every backward pass.
 
     Args:
         model: the model.
         parameters: the plan's parameters.
         tree: the model's modules and parameters as they are now, where somebody has them already.
 
+    Attributes:
+        standing: where they stand in the model.
+
     Raises:
         RecordingError: the plan names a parameter, or places of one, that the model does not have.
     """
 
     def __init__(self, model: nn.Module, parameters: Sequence[Parameter], tree: Tree | None = None) -> None:
-        self._model, self._planned = model, parameters
+        self._planned = parameters
         self._grouping = Grouping(parameters)
-        self._find(tree or Tree.of(model))
-        found = self._tensors()
-        for parameter, tensor in zip(parameters, found, strict=True):
-            _check_places(parameter, tensor)
-        self._held = _counted(found)
-
-    def _find(self, tree: Tree) -> None:
-        """Find out where the parameters stand."""
-        self._children = [module._modules for module in tree.modules.values()]
-        # Modules may say that they equal others: it is which ones they are that counts.
-        self._before = [[*children.values()] for children in self._children]
-        self._owners = [(module, module._parameters) for module in tree.modules.values()]
-        self._names = tree.places
-        nowhere: tuple[dict[str, Tensor | None], str] = {}, ""
-        self._places = [tree.places.get(parameter.name, nowhere) for parameter in self._planned]
-
-    def _find_again(self) -> None:
-        """Find out anew where the parameters stand if a module, or all that a module has, has been replaced."""
-        # A scripted module gives another object each time, which shows the same ones.
-        if not all(map(_same_ones, self._children, self._before)) or any(
-            module._parameters is not owner and type(owner) is dict for module, owner in self._owners
-        ):
-            self._find(Tree.of(self._model))
-
-    def _standing(self) -> list[Tensor | None]:
-        """Return the plan's parameters as they are now, and ``None`` for one that is gone."""
-        self._find_again()
-        # A scripted module's parameters are no dictionary.
-        return [owner[key] if key in owner else None for owner, key in self._places]
-
-    def _tensors(self) -> list[Tensor]:
-        """Return the plan's parameters as they are now, refused where one is not there."""
-        found: list[Tensor] = []
-        for parameter, tensor in zip(self._planned, self._standing(), strict=True):
+        self.standing = Standing(model, [parameter.name for parameter in parameters], tree)
+        for parameter, tensor in zip(parameters, self.standing.now(), strict=True):
             if tensor is None:
                 raise RecordingError(
                     f"the site plan names the parameter {parameter.name!r}, which the model does not have: "
-                    f"give a name from model.named_parameters(){suggest(parameter.name, self._names)}"
+                    f"give a name from model.named_parameters(){suggest(parameter.name, self.standing.names)}"
                 )
-            found.append(tensor)
-        return found
-
-    def every(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the model's parameters by name as they stood last, also those that the plan does not name."""
-        for name, (owner, key) in self._names.items():
-            if key in owner and (parameter := owner[key]) is not None:
-                yield name, parameter
+            _check_places(parameter, tensor)
 
     def stale(self) -> str:
         """Return the name of a parameter that already has a gradient other than zero, or nothing."""
         seen: set[int] = set()
-        for name, parameter in self.every():
+        for name, parameter in self.standing.every():
             if parameter.grad is None or id(parameter) in seen:
                 continue
             if bool(_values(parameter.grad).any()):
                 return name
             seen.add(id(parameter))
-        return ""
-
-    def hold(self) -> None:
-        """Let the parameters that stand in the model now be those whose changes are counted."""
-        self._held = _counted(self._standing())
-
-    def versions(self) -> list[int]:
-        """Return how often each of the held parameters was changed in place so far.
-
-        Not those that stand in the model now: ``functional_call`` puts others there for the length of a call.
-        """
-        return versions(self._held)
-
-    def changed(self, before: Sequence[int]) -> str:
-        """Return the name of a parameter whose number of changes is not that of ``before``, or nothing."""
-        for parameter, now, number in zip(self._planned, self.versions(), before, strict=True):
-            if now != number:
-                return parameter.name
         return ""
 
     def measure(self, loss_scale: float) -> Measured:
@@ -231,13 +181,16 @@ class Parameters:
         Args:
             loss_scale: what gradients are divided by.
         """
-        tensors = self._tensors()
+        found, held = self.standing.now(), self.standing.held
+        gone = {index: GONE for index, tensor in enumerate(found) if tensor is None}
+        tensors = [_NOTHING if tensor is None else tensor for tensor in found]
+        parts = [replace(part, rows=None) if index in gone else part for index, part in enumerate(self._planned)]
         gradients = [tensor.grad for tensor in tensors]
         there = [index for index, gradient in enumerate(gradients) if gradient is not None]
         with torch.no_grad():
-            found = [stored(gradients[index], self._planned[index]) for index in there]
+            entries = [stored(gradients[index], parts[index]) for index in there]
             sizes, reasons = sizes_of(
-                [*tensors, *(one for one, _ in found)], [*self._planned, *(part for _, part in found)]
+                [*tensors, *(one for one, _ in entries)], [*parts, *(part for _, part in entries)]
             )
         every = np.zeros((len(tensors), 6))
         every[:, :3] = sizes[: len(tensors)]
@@ -251,19 +204,15 @@ class Parameters:
             if gradient is None
         }
         unread = {there[index - len(tensors)]: reason for index, reason in reasons.items() if index >= len(tensors)}
-        every[[*unread], 3:] = 0
+        lost = {
+            index: REPLACED
+            for index, (tensor, before) in enumerate(zip(found, held, strict=True))
+            if tensor is not before and before is not None and before.grad is not None
+        }
+        every[[*unread, *lost], 3:] = 0
         own = {index: reason for index, reason in reasons.items() if index < len(tensors)}
-        return Measured(self._grouping, tuple(tensor.dtype for tensor in tensors), every, without | unread, own)
-
-
-def _same_ones(children: Any, before: Sequence[nn.Module | None]) -> bool:
-    # Those of a scripted module are no dictionary.
-    return len(children) == len(before) and all(map(is_, children.values(), before))
-
-
-def _counted(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Return the tensors whose changes torch counts; ``None`` for a parameter of a lazy module that has not run."""
-    return [None if tensor is None or is_lazy(tensor) else tensor for tensor in tensors]
+        dtypes = tuple(tensor.dtype for tensor in tensors)
+        return Measured(self._grouping, dtypes, every, without | unread | lost | gone, own | gone)
 
 
 def _values(gradient: Any) -> Tensor:

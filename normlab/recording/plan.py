@@ -193,6 +193,12 @@ class SitePlan:
             yield self.loss
 
     @cached_property
+    def own_sites(self) -> frozenset[str]:
+        """The sites that are recorded where somebody gives this plan: the default ones, and all that it names."""
+        named = {one.address.site for one in self.observed} | {one.address.site for one in self.scores}
+        return self.default_sites | named - {""}
+
+    @cached_property
     def default_sites(self) -> frozenset[str]:
         """The sites that are recorded without being asked for.
 

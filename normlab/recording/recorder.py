@@ -24,6 +24,7 @@ from normlab.recording.refusals import (
     check_arguments,
     checked_mask,
     refuse_changed,
+    refuse_stale,
     refuse_unobserved,
     warn_if_cleared,
     warn_of_nothing,
@@ -67,8 +68,8 @@ def record(
             with parameters of its own, and every parameter, are recorded by name.
         mask: bool, True where a token is real; the others count nowhere.
         loss_scale: what the loss was multiplied by before the backward pass; gradients are divided by it.
-        sites: names from ``SITES``, those of gradients too; or a plan of your own. The default ones
-            unless given.
+        sites: names from ``SITES``, those of gradients too; or a plan of your own, of which all sites that it
+            names are recorded. The default ones unless given.
         quantities: names from ``QUANTITIES``; all that can be recorded unless given.
         every: in a training loop, record each ``every``-th step.
         strict: whether a site that was expected and not observed is an error.
@@ -104,7 +105,7 @@ class Recorder:
         own = sites if isinstance(sites, SitePlan) else None
         tree = Tree.of(model)
         self.plan = through_wrappers(own or plan_of(model, tree), tree)
-        self._selection = select(self.plan, sites if own is None else None, quantities)  # type: ignore[arg-type]
+        self._selection = select(self.plan, own.own_sites if own else sites, quantities)  # type: ignore[arg-type]
         self._watches = Watches(tree.modules, self.plan, self._selection)
         self._mask = checked_mask(mask)
         self._observer = Observer(self._watches, self._selection.wanted, self._mask)
@@ -116,7 +117,7 @@ class Recorder:
         self._keys: dict[Entry, SiteKey] = {}
         self._anything, self._ran, self._graph, self._warned = False, False, False, False
         self._parameters = Parameters(model, self.plan.parameters, tree)
-        self._versions: list[int] = []
+        self._marks: list[tuple[int, int, int]] = []
 
     @property
     def mask(self) -> Shaped[Tensor, "batch token"] | None:
@@ -183,7 +184,7 @@ class Recorder:
             self._observer.close()
             self._attachment.detach()
             if self._graph and not self._warned and self._selection.quantities & {"grad_norm", "grad_rms"}:
-                self._warned = warn_if_cleared(parameter for _, parameter in self._parameters.every())
+                self._warned = warn_if_cleared(parameter for _, parameter in self._parameters.standing.every())
         self._stepped = True
         self._step += 1
         if not self._pausing:
@@ -215,14 +216,13 @@ class Recorder:
     def _open(self) -> None:
         self._fresh, self._graph = True, False
         self._arm()
-        self._versions = []
+        self._marks = []
         # First of all this refuses compiled code, in which nothing else may run.
         self._attachment.attach(Calls(self._pass_starts, self._module_ran, self._pass_ended), self._observer.reader)
         try:
             self._observer.begin(Ledger(self._loss_scale))
-            self._parameters.hold()
             if not self._step:
-                self._refuse_stale_gradients()
+                refuse_stale(self._parameters.stale())
         except BaseException:
             self._attachment.detach()
             self._observer.close()
@@ -233,8 +233,10 @@ class Recorder:
             return
         self._ran = True
         self._arm()
-        if self._versions:
-            refuse_changed(self._parameters.changed(self._versions))
+        if self._marks:
+            refuse_changed(self._parameters.standing.changed(self._marks))
+        else:
+            self._parameters.standing.hold()
         # Of its own, since gradients of this pass may come when the mask is another one already.
         self._observer.mask = None if self._mask is None else self._mask.clone()
         self._observer.start_pass()
@@ -244,13 +246,13 @@ class Recorder:
             return
         self._arm()
         # A model may change its parameters itself while it runs, as embeddings of a largest norm do.
-        self._versions = self._parameters.versions()
+        self._marks = self._parameters.standing.marks()
         self._observer.end_pass(failed)
 
     def _module_ran(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         if self._fresh:
             # In a loop gradients are cleared after step(), so this can be known only now.
-            self._refuse_stale_gradients()
+            refuse_stale(self._parameters.stale())
             self._fresh, self._anything, self._graph = False, True, torch.is_grad_enabled()
             self._arm()
         self._observer.module_ran(module, args, kwargs, result)
@@ -259,13 +261,6 @@ class Recorder:
         """Let compiled code take calls of modules if it may: after the first of a step, while the model runs."""
         if self._observer.reader is not None:
             self._observer.reader.armed = not self._fresh and self._attachment.running > 0
-
-    def _refuse_stale_gradients(self) -> None:
-        if name := self._parameters.stale():
-            raise RecordingError(
-                f"the parameter {name!r} has a gradient already, which would be counted as this step's: "
-                "call model.zero_grad() first"
-            )
 
     def _closed(self) -> Ended:
         """Return what the current step left so far."""

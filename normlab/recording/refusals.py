@@ -42,6 +42,15 @@ def refuse_unobserved(missing: list[str], step: int) -> None:
         )
 
 
+def refuse_stale(name: str) -> None:
+    """Refuse a parameter that has a gradient before the step begins."""
+    if name:
+        raise RecordingError(
+            f"the parameter {name!r} has a gradient already, which would be counted as this step's: "
+            "call model.zero_grad() first"
+        )
+
+
 def refuse_changed(name: str) -> None:
     """Refuse a pass whose parameters are others than those of the passes before it in the same step."""
     if name:

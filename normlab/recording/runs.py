@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from normlab.recording.native import native_sizes
-from normlab.recording.odd import careful_size, is_freed_view, is_usual, odd_size, part_of
+from normlab.recording.odd import careful_size, is_usual, odd_size, part_of
 from normlab.recording.plan import Parameter
 
 #: Entries whose norm is taken in one go in float32: longer runs of additions lose digits of equal entries.
@@ -39,17 +39,18 @@ def sizes_of(tensors: Sequence[Tensor], parts: Sequence[Parameter]) -> tuple[np.
         parts: which part of each.
     """
     sizes = np.zeros((len(tensors), 3))
-    # Compiled code knows no other axis than the first, and not whether there is memory behind an address.
-    places: list[tuple[int, ...] | None] = [
-        () if part.axis or is_freed_view(tensor) else part.rows for tensor, part in zip(tensors, parts, strict=True)
-    ]
+    # Compiled code knows no other axis than the first.
+    places: list[tuple[int, ...] | None] = [() if part.axis else part.rows for part in parts]
     sizes[:, :2] = native_sizes([*tensors], places)
     rest = np.flatnonzero(np.isnan(sizes[:, 1])).tolist()
     usual = [index for index in rest if is_usual(tensors[index])]
     pieces = [part_of(tensors[index], parts[index]) for index in usual]
     sizes[usual, 0], sizes[usual, 1] = [piece.numel() for piece in pieces], 0
-    full = [index for index in usual if sizes[index, 0]]
-    sizes[full, 1:] = _sizes_by_runs([piece for piece in pieces if piece.numel()])
+    for device in {piece.device for piece in pieces}:
+        here = {
+            index: piece for index, piece in zip(usual, pieces, strict=True) if piece.device == device and piece.numel()
+        }
+        sizes[[*here], 1:] = _sizes_by_runs([*here.values()])
     reasons = {}
     for index in sorted(set(rest).difference(usual)):
         sizes[index], reason = odd_size(tensors[index], parts[index])

@@ -36,16 +36,25 @@ def test_storages_that_hold_less_than_their_tensors() -> None:
 
 
 class Free(nn.Module):
+    """Gives a tensor that begins somewhere in its storage, which holds nothing any more."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__()
+        self.offset = offset
+
     def forward(self, x: Tensor) -> Tensor:
-        return free(x * 1)
+        flat = x.new_ones(self.offset + x.numel())
+        result = flat[self.offset :].view(x.shape)
+        free(flat)
+        return result
 
 
 class Branch(nn.Module):
     """Gives away the memory of a module's result before anybody else sees it."""
 
-    def __init__(self) -> None:
+    def __init__(self, offset: int) -> None:
         super().__init__()
-        self.a, self.b = Free(), nn.Linear(8, 8)
+        self.a, self.b = Free(offset), nn.Linear(8, 8)
 
     def forward(self, x: Tensor) -> Tensor:
         self.a(x)
@@ -53,8 +62,10 @@ class Branch(nn.Module):
         return result
 
 
-def test_an_activation_says_that_its_memory_was_freed() -> None:
-    table = rows_of(Branch())
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("offset", [0, 64])
+def test_an_activation_says_that_its_memory_was_freed(offset: int) -> None:
+    table = rows_of(Branch(offset))
     assert set(table.query("site == 'output' and name == 'a'")["status"]) == {FREED}
     assert set(table.query("site == 'output' and name == 'b' and quantity == 'rms'")["status"]) == {"ok"}
 

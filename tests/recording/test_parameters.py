@@ -196,36 +196,10 @@ def test_a_parameter_without_entries() -> None:
     assert statuses["param_rms"] == "empty" and statuses["grad_norm"] == "no gradient"
 
 
-def test_a_module_that_is_replaced_between_steps() -> None:
-    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
-    with nl.record(model) as recorder:
-        model(torch.ones(2, 3)).sum().backward()
-        recorder.step()
-        model.zero_grad()
-        model[1] = nn.Linear(3, 3)
-        model(torch.ones(2, 3)).sum().backward()
-    found = recorder.table().query("step == 1 and name == '1.weight'").set_index("quantity")["value"]
-    weight = model[1].weight
-    assert found["param_rms"] == pytest.approx(norm(weight.detach()) / 3)
-    assert found["grad_norm"] == pytest.approx(norm(weight.grad))
-
-
 def test_a_parameter_that_a_module_has_not_got_is_refused() -> None:
     plan = SitePlan(parameters=(Parameter("bias", Address(name="bias"), ""),))
     with pytest.raises(RecordingError, match="the parameter 'bias', which the model does not have"):
         nl.record(nn.Linear(3, 3, bias=False), sites=plan)
-
-
-def test_parameters_that_are_swapped_for_one_call_have_not_changed() -> None:
-    model = nn.Linear(3, 3)
-    with torch.no_grad():
-        model.weight.mul_(1.0)
-    copies = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    assert copies["weight"]._version != model.weight._version
-    with nl.record(model) as recorder:
-        torch.func.functional_call(model, copies, (torch.ones(2, 3),))
-        model(torch.ones(2, 3)).sum().backward()
-    assert recorder.table().query("quantity == 'count'")["value"].tolist() == [4, 2]
 
 
 def test_a_part_of_a_sparse_gradient_is_that_of_its_places() -> None:
@@ -238,45 +212,7 @@ def test_a_part_of_a_sparse_gradient_is_that_of_its_places() -> None:
     assert sums(model).gradient_squares == 13
 
 
-def test_all_parameters_of_a_module_may_be_replaced() -> None:
-    model = nn.Sequential(nn.Linear(4, 4))
-    with nl.record(model) as recorder:
-        model[0]._parameters = {name: nn.Parameter(one.detach() + 1) for name, one in model[0].named_parameters()}
-        model(torch.ones(2, 3, 4)).sum().backward()
-    rows = recorder.table().query("quantity == 'grad_norm' and name == '0.weight'")
-    assert rows["value"].tolist() == [pytest.approx(norm(model[0].weight.grad))]
-
-
 @pytest.mark.parametrize("rows", [(0, 9), (3, 1), (-2, 4)])
 def test_places_that_a_parameter_does_not_have_are_refused(rows: tuple[int, int]) -> None:
     with pytest.raises(RecordingError, match=r"of the parameter 'w', whose shape is \(6, 2\)"):
         Parameters(Bare(torch.ones(6, 2)), [Parameter("w", Address(name="w"), "", rows)])
-
-
-class Alike(nn.Module):
-    """Says that it equals any other of its kind."""
-
-    def __init__(self, gain: float) -> None:
-        super().__init__()
-        self.gain = nn.Parameter(torch.full((4,), gain))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Alike)
-
-    __hash__ = nn.Module.__hash__
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.gain
-
-
-def test_a_module_is_replaced_by_one_that_says_it_equals_it() -> None:
-    model, x = nn.Sequential(nn.Linear(4, 4), Alike(1.0)), torch.ones(2, 3, 4)
-    with nl.record(model) as recorder:
-        model(x).sum().backward()
-        recorder.step()
-        model.zero_grad()
-        model[1] = Alike(5.0)
-        model(x).sum().backward()
-    table = recorder.table()
-    rows = table[(table["name"] == "1.gain") & (table["quantity"] == "param_rms")]
-    assert rows.sort_values("step")["value"].tolist() == [1.0, 5.0]

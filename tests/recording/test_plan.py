@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import normlab as nl
-from normlab.errors import RecordingError
-from normlab.recording import Absent, Address, Observed, Parameter, Port, Residual, SitePlan
+from normlab.errors import RecordingError, UnknownNameError
+from normlab.recording import Absent, Address, Observed, Parameter, Port, Residual, Scores, SitePlan
 
 Value = Callable[..., float]
 
@@ -119,3 +119,43 @@ def test_masked_pairs_are_not_counted(make: Callable[..., nn.Module], batch: Any
     with nl.record(model, sites=["logits"]) as short, torch.no_grad():
         model(batch[0][:, :4])
     assert masked.table()["value"].to_numpy() == pytest.approx(short.table()["value"].to_numpy(), rel=1e-5, nan_ok=True)
+
+
+class Heads(nn.Module):
+    """Attention whose queries and keys per head are handed to a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.q, self.k, self.core = nn.Linear(6, 6), nn.Linear(6, 6), Core()
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key = (each(x).unflatten(-1, (2, 3)).transpose(1, 2) for each in (self.q, self.k))
+        return self.core(query, key)
+
+
+class Core(nn.Module):
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return (query @ key.mT / 3**0.5).softmax(-1)
+
+
+def test_a_plan_of_ones_own_records_every_site_that_it_names() -> None:
+    query, key = (Port("core", "input", (place,)) for place in (0, 1))
+    model, x, at = Heads().requires_grad_(False), draw(), Address("encoder", 1, "attn")
+    plan = SitePlan(
+        observed=(Observed(at._replace(site="query"), query, heads=True),),
+        scores=(Scores(at._replace(site="logits"), query, key, causal=False),),
+    )
+    with nl.record(model, sites=plan, strict=True) as recorder:
+        model(x)
+    found = recorder.table().query("quantity == 'rms'").set_index(["site", "head"])["value"]
+    heads = [each(x).double().unflatten(-1, (2, 3)).transpose(1, 2) for each in (model.q, model.k)]
+    logits = heads[0] @ heads[1].mT / 3**0.5
+    for head in (0, 1):
+        assert found["query", head] == pytest.approx(float(heads[0][:, head].square().mean().sqrt()), rel=1e-6)
+        assert found["logits", head] == pytest.approx(float(logits[:, head].square().mean().sqrt()), rel=1e-6)
+
+
+def test_a_site_that_does_not_exist_is_refused_in_a_plan_too() -> None:
+    with pytest.raises(UnknownNameError, match="unknown site 'steam'.*did you mean 'stream'"):
+        nl.record(Odd(), sites=SitePlan(observed=(Observed(address("steam"), Port("f")),)))

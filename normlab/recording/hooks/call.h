@@ -21,6 +21,12 @@ inline Ref found_of(Reader *reader, PyObject *tensor) {
   return made;
 }
 
+inline bool holds(PyObject *tuple, PyObject *object) {
+  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(tuple); ++at)
+    if (entry(tuple, at) == object) return true;
+  return false;
+}
+
 // A tensor of the call that is being read.
 struct Seen {
   PyObject *tensor;
@@ -59,8 +65,9 @@ class Call {
     return true;
   }
 
-  void take() {
+  void take(PyObject *args, PyObject *result) {
     count();
+    renew(args, result);
     for (size_t at = 0; at < module.ports.size(); ++at) take(module.ports[at], seen[at], keep[at]);
     for (size_t at = 0; at < module.sums.size(); ++at) take(module.sums[at], updates[at], skips[at]);
   }
@@ -75,6 +82,17 @@ class Call {
     }
     first = number(number_of_call) == 0;
     done(PySet_Add(reader->ran, module.identity));
+  }
+
+  // What a module gives and was not given is new, and so is all that a later call reads: a kernel may have written it
+  // into a tensor that has been seen, past what torch counts.
+  void renew(PyObject *args, PyObject *result) {
+    const bool is_passed_on = first && holds(args, result);
+    for (size_t at = 0; at < module.ports.size(); ++at) {
+      if (module.ports[at].argument < 0 ? is_passed_on : first) continue;
+      const Ref key = got(PyLong_FromVoidPtr(seen[at].tensor));
+      if (item(reader->found, key)) done(PyDict_DelItem(reader->found, key));
+    }
   }
 
   // The list is asked for each time: while a tensor was read, another thread may have taken it to add it up.
@@ -201,7 +219,7 @@ class Call {
 inline bool ran(Reader *reader, const Module &module, PyObject *args, PyObject *result) {
   Call call(reader, module);
   if (!call.is_usual(args, result)) return false;
-  call.take();
+  call.take(args, result);
   return true;
 }
 

@@ -2,12 +2,16 @@
 
 #pragma once
 
+#include <cstring>
+
 #include "../one_pass/tokens.h"
 #include "dlpack.h"
 
 namespace {
 
 constexpr int MOST_AXES = 8;
+
+constexpr int64_t bytes(Dtype stored) { return stored == FLOAT32 ? 4 : 2; }
 
 struct View {
   const void *data;
@@ -90,11 +94,24 @@ inline bool describe_fast(PyObject *tensor, Described &found) {
   return described.data && asked(tensor, names.is_neg) == Py_False;
 }
 
+// Whether the storage of a tensor that does not begin where its storage does holds less than its entries. Where it does
+// begin there, the memory of one that was freed is at the address zero.
+inline bool is_freed_view(PyObject *tensor, const Described &found) {
+  const int64_t offset = number(asked(tensor, names.storage_offset));
+  if (!offset) return false;
+  int64_t entries = offset + 1;
+  for (int axis = 0; axis < found.axes; ++axis) {
+    if (!found.sizes[axis]) return false;
+    entries += (found.sizes[axis] - 1) * found.steps[axis];
+  }
+  return number(asked(asked(tensor, names.untyped_storage), names.nbytes)) < entries * bytes(found.stored);
+}
+
 // False, and no exception, for a tensor whose memory cannot be read as it is. What hides its memory, as tensors under
 // a transform of torch.func do, goes another way.
 inline bool described(PyObject *tensor, Described &found) {
   try {
-    return (describe ? describe_fast : describe_slowly)(tensor, found);
+    return (describe ? describe_fast : describe_slowly)(tensor, found) && !is_freed_view(tensor, found);
   } catch (const Raised &) {
     PyErr_Clear();
     return false;
@@ -135,10 +152,25 @@ inline bool read_row(PyObject *tensor, PyObject *places, Row &row) {
     if (!PyTuple_Check(places) || PyTuple_GET_SIZE(places) != 2 || !found.axes || !behind) return false;
     const int64_t from = number(entry(places, 0)), to = number(entry(places, 1)), each = behind / found.sizes[0];
     if (from < 0 || to > found.sizes[0] || from > to) return false;
-    row.data = static_cast<const char *>(row.data) + from * each * (row.stored == FLOAT32 ? 4 : 2);
+    row.data = static_cast<const char *>(row.data) + from * each * bytes(row.stored);
     row.entries = (to - from) * each;
   }
   return row.data && row.entries;
+}
+
+// A number that some of the entries give, spread over all of them.
+inline uint64_t sample(const Row &row) {
+  constexpr int64_t samples = 16;
+  const int64_t size = bytes(row.stored);
+  uint64_t mixed = 1;
+  for (int64_t at = 0; at < samples; ++at) {
+    const int64_t place = at * (row.entries - 1) / (samples - 1);
+    uint32_t bits = 0;
+    std::memcpy(&bits, static_cast<const char *>(row.data) + place * size, size);
+    mixed = (mixed ^ bits) * 0x9E3779B97F4A7C15;
+    mixed ^= mixed >> 32;
+  }
+  return mixed | 1;
 }
 
 // Reads where a mask is, null where there is none; false if it is not one of the view's tokens.

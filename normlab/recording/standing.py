@@ -1,0 +1,133 @@
+"""The parameters of a plan where they stand in a model, and whether they are still those that the first pass had."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from operator import is_
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from normlab.recording.native import marks
+from normlab.recording.odd import unreadable
+from normlab.recording.problems import is_hidden
+from normlab.recording.tree import Tree
+
+
+class Mark(NamedTuple):
+    """What tells that a parameter was changed in place.
+
+    Attributes:
+        version: how often it was, as far as torch counts; -1 where it does not.
+        entries: how many entries it has; 0 where they were not read.
+        sampled: a number that some of its entries give, spread over all of it; 0 where they were not read.
+    """
+
+    version: int
+    entries: int
+    sampled: int
+
+    def differs(self, other: "Mark") -> bool:
+        """Say whether the parameter was changed between two marks."""
+        # Its entries may have gone and come, as where parameters are kept elsewhere while they are not needed.
+        comparable = self.entries == other.entries and self.sampled and other.sampled
+        return self.version != other.version or bool(comparable and self.sampled != other.sampled)
+
+
+class Standing:
+    """The parameters of a plan where they stand in a model; found once, and again when a module has been replaced.
+
+    Args:
+        model: the model.
+        names: the names of the plan's parameters.
+        tree: the model's modules and parameters as they are now, where somebody has them already.
+
+    Attributes:
+        held: the parameters that stood there when :meth:`hold` was called last; ``None`` for one that was not there,
+            or is one of a lazy module that had not run.
+    """
+
+    def __init__(self, model: nn.Module, names: Sequence[str], tree: Tree | None = None) -> None:
+        self._model, self._planned = model, names
+        self._find(tree or Tree.of(model))
+        self.hold()
+
+    @property
+    def names(self) -> Mapping[str, Any]:
+        """The names of all parameters of the model."""
+        return self._names
+
+    def _find(self, tree: Tree) -> None:
+        """Find out where the parameters stand."""
+        self._children = [module._modules for module in tree.modules.values()]
+        # Modules may say that they equal others: it is which ones they are that counts.
+        self._before = [[*children.values()] for children in self._children]
+        self._owners = [(module, module._parameters) for module in tree.modules.values()]
+        self._names = tree.places
+        nowhere: tuple[dict[str, Tensor | None], str] = {}, ""
+        self._places = [tree.places.get(name, nowhere) for name in self._planned]
+
+    def _find_again(self) -> None:
+        """Find out anew where the parameters stand if a module, or all that a module has, has been replaced."""
+        # A scripted module gives another object each time, which shows the same ones.
+        if not all(map(_same_ones, self._children, self._before)) or any(
+            module._parameters is not owner and type(owner) is dict for module, owner in self._owners
+        ):
+            self._find(Tree.of(self._model))
+
+    def now(self) -> list[Tensor | None]:
+        """Return the plan's parameters as they are now, and ``None`` for one that is gone."""
+        self._find_again()
+        # A scripted module's parameters are no dictionary.
+        return [owner[key] if key in owner else None for owner, key in self._places]
+
+    def every(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the model's parameters by name as they stood last, also those that the plan does not name."""
+        for name, (owner, key) in self._names.items():
+            if key in owner and (parameter := owner[key]) is not None:
+                yield name, parameter
+
+    def hold(self) -> None:
+        """Let the parameters that stand in the model now be those that others are compared with."""
+        self.held = [None if one is None or is_lazy(one) else one for one in self.now()]
+
+    def marks(self) -> list[tuple[int, int, int]]:
+        """Return what tells that a held parameter was changed in place, as a :class:`Mark` has it.
+
+        Not one that stands in the model now: ``functional_call`` puts others there for the length of a call.
+        """
+        return marks(self.held)
+
+    def changed(self, before: Sequence[tuple[int, int, int]]) -> str:
+        """Return the name of a parameter that is another one than the held one was, or nothing.
+
+        Args:
+            before: the marks of the held ones.
+        """
+        for name, mark, now in zip(self._planned, before, self.marks(), strict=True):
+            if now != mark and Mark(*now).differs(Mark(*mark)):
+                return name
+        for name, held, there in zip(self._planned, self.held, self.now(), strict=True):
+            if held is not there and _differ(held, there):
+                return name
+        return ""
+
+
+def _same_ones(children: Any, before: Sequence[nn.Module | None]) -> bool:
+    # Those of a scripted module are no dictionary.
+    return len(children) == len(before) and all(map(is_, children.values(), before))
+
+
+def _differ(one: Tensor | None, other: Tensor | None) -> bool:
+    """Say whether two parameters are known to have other entries."""
+    if one is None or other is None or not (_is_comparable(one) and _is_comparable(other)):
+        return False
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return True
+    with torch.no_grad():
+        return not torch.allclose(one.to(other.device), other, rtol=0, atol=0, equal_nan=True)
+
+
+def _is_comparable(tensor: Tensor) -> bool:
+    dense = tensor.layout is torch.strided and not tensor.is_nested
+    return type(tensor) in (Tensor, nn.Parameter) and dense and not (is_hidden(tensor) or unreadable(tensor))
