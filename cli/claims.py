@@ -11,6 +11,7 @@ from normlab.cli.common import common
 from normlab.cli.failures import Command, Failure
 from normlab.cli.lazy import LazyGroup
 from normlab.cli.output import Output, write_json
+from normlab.digits import minus
 
 if TYPE_CHECKING:
     from normlab.claims import Claim
@@ -109,7 +110,7 @@ def show(output: Output, out: Path | None, seed: int, plugin: tuple[str, ...], c
         lines.append(f"How it was decided: {chosen.history}")
     if chosen.ill_posed:
         lines.append(f"Ill-posed as worded; decided in its place: {chosen.ill_posed}")
-    output.result("\n".join(lines))
+    output.result(minus("\n".join(lines)))
 
 
 @click.command(cls=Command)
@@ -131,7 +132,7 @@ def judge(
     if out is not None:
         write_json(out, found)
     output.machine(found)
-    output.result(f"{verdict.statement}\n")
+    output.result(f"{minus(verdict.statement)}\n")
     output.show(verdict_table([verdict]))
     output.result(verdict.cite())
     if strict and verdict.verdict != verdict.expected:

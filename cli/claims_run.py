@@ -1,13 +1,15 @@
 """``normlab claims run``: measure what settles claims, and judge them."""
 
+import math
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from normlab.cli.common import common
 from normlab.cli.failures import Command, Failure, Interrupted
-from normlab.cli.output import Output, counted, write_json
+from normlab.cli.output import Output, counted, refuse_others, write_json
 from normlab.cli.progress import computing, watch
 from normlab.files import write_whole
 
@@ -16,7 +18,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from normlab.claims import Verdict
+    from normlab.claims import Plan, Verdict
+
+#: Seconds of one core that a computation of the catalogue takes in the mean.
+_COMPUTATION: Final = 1.1
 
 
 @click.command("run", cls=Command)
@@ -61,8 +66,10 @@ def run_claims(
     count = seeds or max(CLAIMS[name].design.quick_seeds if quick else CLAIMS[name].design.seeds for name in chosen)
     numbers = range(seed, seed + count)
     out = out or Path("runs") / f"claims-{'quick' if quick else 'full'}"
+    refuse_others(out, "run.json")
     wanted = plan(chosen, quick=quick, seeds=numbers)
-    output.note(f"{counted(len(chosen), 'claim')}, {wanted.tasks} cells and computations -> {out}")
+    time = "what is there already is not run again" if out.exists() else _time(wanted, jobs)
+    output.note(f"{counted(len(chosen), 'claim')}, {wanted.tasks} cells and computations -> {out}; {time}")
     table = _measured(chosen, quick, numbers, out, jobs, output)
     verdicts = judge_all(table, chosen, untested=True, own=True)
     found = {"claims": [verdict.to_json() for verdict in verdicts]}
@@ -70,9 +77,21 @@ def run_claims(
     write_whole(out / "verdicts.md", scoreboard(verdicts, seeds=numbers, versions=measured_with(out)))
     page = claims_report(out, out / "report.html", verdicts, table)
     output.machine(found)
-    output.show(verdict_table(verdicts))
-    output.result(f"{_summary(verdicts)}\nReport: {page}")
+    output.show(verdict_table(verdicts, named=False))
+    output.result(f"normlab claims show ID says what a claim's number is.\n{_summary(verdicts)}\nReport: {page}")
     _strict(verdicts, strict=strict)
+
+
+def _time(wanted: "Plan", jobs: int | None) -> str:
+    """Say how long it takes about, on cores like those on which the costs were measured."""
+    from normlab.data import Random
+    from normlab.sweeps import Cell
+    from normlab.sweeps.cost import seconds
+
+    workers, data = jobs or os.cpu_count() or 1, Random(batch=2, tokens=64)
+    each = sum(seconds(Cell(spec, 0, data)) for spec in wanted.specs) + _COMPUTATION * len(wanted.evidence)
+    minutes = math.ceil(len(wanted.seeds) * each / workers / 60)
+    return f"this takes about {minutes} min with {counted(workers, 'worker')}"
 
 
 def _measured(

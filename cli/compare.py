@@ -8,7 +8,7 @@ import click
 from normlab.cli.common import common
 from normlab.cli.failures import Command, Failure
 from normlab.cli.inspect_table import layer_table
-from normlab.cli.output import Output, write_json
+from normlab.cli.output import Output, make_folder, write_json
 from normlab.cli.text_options import DTYPES, text_option, windows
 from normlab.files import write_whole
 
@@ -34,7 +34,9 @@ _OF_MODELS = ("text", "dtype_a", "dtype_b", "attention_a", "attention_b", "batch
     "--tolerance",
     type=click.FloatRange(min=0),
     metavar="X",
-    help="What a block may add to the median token; 8 roundings of the coarser dtype. For runs 0.05, of the rms.",
+    help="Models part in the first block that, fed with A's stream, adds more than X of the median token's length in "
+    "it (single tokens: of any token's). Unless given 8 roundings of the coarser dtype: 9.5e-7 in float32, 0.063 in "
+    "bfloat16. Runs part where their streams' median rms differ by more than the factor 1 + X; X is 0.05 unless given.",
 )
 @common(
     out="A folder for the plots, results.csv.gz and comparison.json.",
@@ -65,9 +67,10 @@ def compare(
     normlab compare runs/one runs/two --where "placement == 'pre' and depth == 16"
     """
     from normlab.inspection import run_at
+    from normlab.inspection.comparison import COMPARISON_SAYS
 
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)  # a place that cannot be written is refused before anything runs
+        make_folder(output, out, "comparison.json")
     runs = [path for path in (run_at(Path(a)), run_at(Path(b))) if path is not None]
     if len(runs) == 1:
         raise Failure(f"{runs[0]} is a run and the other is not: compare two models or two runs")
@@ -80,7 +83,8 @@ def compare(
     files = [] if out is None else _write(out, found)
     output.machine({**found.to_dict(), "files": files})
     output.result(str(found))
-    output.show(layer_table(found.layers))
+    table = layer_table(found.layers, output.width)
+    output.result(f"\n{table}\n\n{COMPARISON_SAYS[found.of]}\n")
     output.result("\n".join(files) if files else "Nothing is written without --out.")
 
 

@@ -76,7 +76,7 @@ def sentence(error: OSError) -> str:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return f"{path}the disk is full: free some space and run the same command again; what was saved is kept"
-        case errno.EACCES | errno.EPERM | errno.EROFS | errno.ENOTDIR:
+        case errno.EACCES | errno.EPERM | errno.EROFS | errno.ENOTDIR | errno.EEXIST:
             return f"{path}cannot be written or read ({error.strerror}): choose another place with --out"
         case _:
             return f"{path}{error.strerror or error}: check the path, then run the same command again"

@@ -9,7 +9,7 @@ import click
 from normlab.cli.common import common
 from normlab.cli.failures import Command, Failure
 from normlab.cli.inspect_table import layer_table
-from normlab.cli.output import Output, counted, write_json
+from normlab.cli.output import Output, counted, make_folder, write_json
 from normlab.cli.text_options import DTYPES, text_option, windows
 from normlab.files import write_whole
 
@@ -81,10 +81,11 @@ def inspect(
         _architecture(output, architecture, out)
         return
     from normlab.inspection import inspect as look
+    from normlab.inspection.inspection import COLUMNS_SAY
 
     parsed = _parsed(conditions, backward=not no_grad)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)  # a place that cannot be written is refused before anything runs
+        make_folder(output, out, "inspection.json")
     found = look(
         str(model),
         text=text,
@@ -96,9 +97,10 @@ def inspect(
     ).meeting(parsed)
     files = {} if out is None else _write(out, found)
     output.machine({**found.to_dict(), "files": files})
-    output.result(str(found))
+    output.result(f"{found.says}\n")
     if len(found.layers.columns) > 3:  # beside stack, layer and sub-layer
-        output.show(layer_table(found.layers))
+        output.result(f"{layer_table(found.layers, output.width)}\n\n{COLUMNS_SAY}\n")
+    output.result(f"{found.thresholds}\n")
     for one in found.outcomes:
         output.result(one.says)
     output.result(f"Report: {files['report']}" if files else "No report is written without --out.")

@@ -1,35 +1,57 @@
-"""A data frame of numbers as a table on the terminal."""
+"""A data frame of numbers as a table for people: no number is cut, however narrow the terminal."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from normlab.digits import cell
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.table import Table
+
+#: Columns of words; they and the block's number stand before the numbers, in every part of a table that is folded.
+_TEXT: Final = ("stack", "sublayer", "site", "status")
+_KEYS: Final = (*_TEXT, "layer")
 
 
-def layer_table(frame: "pd.DataFrame") -> "Table":
-    """Return a table with the columns of ``frame``; one that says the same in every row is left out."""
-    from rich import box
-    from rich.table import Table
+def layer_table(frame: "pd.DataFrame", width: int) -> str:
+    """Return the columns of ``frame`` as a table, folded into several where they are wider than ``width``.
 
-    names = [name for name in frame.columns if name != "stack" or frame["stack"].nunique() > 1]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in names:
-        text = name in ("stack", "sublayer", "site", "status")
-        table.add_column(str(name).replace(" ", "\n"), justify="left" if text else "right", no_wrap=True)
-    for row in frame[names].itertuples(index=False):
-        table.add_row(*(_cell(value) for value in row))
-    return table
+    A stack that is the same in every row is left out.
+    """
+    names = [str(name) for name in frame.columns if name != "stack" or frame["stack"].nunique() > 1]
+    columns = {name: _column(name, frame[name].tolist()) for name in names}
+    keys = [columns[name] for name in names if name in _KEYS]
+    parts = _folded([columns[name] for name in names if name not in _KEYS], width - _width(keys))
+    return "\n\n".join("\n".join(_lines([*keys, *part])) for part in parts)
+
+
+def _column(name: str, values: list[object]) -> list[str]:
+    """Return the cells of a column, the three lines of its heading first, all of one width."""
+    words = name.replace("_", " ").split()
+    cells = [*[""] * (3 - len(words)), *words, *map(_cell, values)]
+    wide = max(len(cell) for cell in cells)
+    return [cell.ljust(wide) if name in _TEXT else cell.rjust(wide) for cell in cells]
+
+
+def _folded(columns: list[list[str]], room: int) -> list[list[list[str]]]:
+    """Split columns into the fewest parts that have room, as even as they can be."""
+    for count in range(1, len(columns) + 1):
+        each = math.ceil(len(columns) / count)
+        parts = [columns[start : start + each] for start in range(0, len(columns), each)]
+        if all(_width(part) <= room for part in parts):
+            return parts
+    return [[column] for column in columns] or [[]]
+
+
+def _width(columns: list[list[str]]) -> int:
+    return sum(2 + len(column[0]) for column in columns)
+
+
+def _lines(columns: list[list[str]]) -> list[str]:
+    rows = ["".join(f"  {cell}" for cell in row).rstrip() for row in zip(*columns, strict=True)]
+    headings = [row for row in rows[:3] if row]
+    return [*headings, "  " + "─" * (_width(columns) - 2), *rows[3:]]
 
 
 def _cell(value: object) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    if not math.isfinite(value):
-        return "–" if math.isnan(value) else "∞"
-    if not value:
-        return "0"
-    plain = 1e-3 <= abs(value) < 1e5
-    text = (f"{value:#.3g}" if abs(value) < 100 else f"{value:.0f}") if plain else f"{value:.1e}"
-    return text.rstrip(".").replace("-", "−")
+    return cell(value) if isinstance(value, float) else str(value)

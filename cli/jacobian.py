@@ -20,7 +20,7 @@ from normlab.cli.jacobian_tables import (
     records,
     report,
 )
-from normlab.cli.output import Output
+from normlab.cli.output import Output, make_folder
 from normlab.cli.spec_options import FIELDS, axes, spec_options
 from normlab.cli.text_options import text_option
 
@@ -89,6 +89,8 @@ def jacobian(
     normlab jacobian ./my-checkpoint --text book.txt --out runs/jacobian
     """
     _check(model, given)
+    if out is not None:
+        make_folder(output, out, "jacobian.csv.gz")
     seeds, stack = range(seed, seed + given["seeds"]), given["stack"] or ""
     source = Source(given["batch"], given["tokens"], given["text"], stack)
     if model is not None:

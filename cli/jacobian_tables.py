@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from normlab.digits import minus
+
 if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
@@ -96,10 +98,10 @@ def part_table(found: Sequence["Examination"], most: int) -> "Table":
         table.add_row(
             one.name,
             " × ".join(str(size) for size in one.spectrum.shape),
-            f"{one.norm.value:.4g} ± {one.norm.se:.2g}",
-            ", ".join(f"{value:.4g}" for value in one.spectrum.values[:most]),
-            f"{one.spectrum.residuals.max():.1e}",
-            *("" if value is None else f"{value:.4g}" for value in last),
+            minus(f"{one.norm.value:.4g} ± {one.norm.se:.2g}"),
+            minus(", ".join(f"{value:.4g}" for value in one.spectrum.values[:most])),
+            minus(f"{one.spectrum.residuals.max():.1e}"),
+            *("" if value is None else minus(f"{value:.4g}") for value in last),
         )
     return table
 
@@ -146,4 +148,4 @@ def _number(rows: "pd.DataFrame", *, geometric: bool, error: bool = True) -> str
         se = float(samples.std(ddof=1)) / len(values) ** 0.5
     if geometric:
         mean, se = float(np.exp(mean)), se * (float(np.exp(mean)) if len(values) > 1 else 1.0)
-    return f"{mean:.3g} ± {se:.1g}" if error and se > 0 else f"{mean:.4g}"
+    return minus(f"{mean:.3g} ± {se:.1g}" if error and se > 0 else f"{mean:.4g}")

@@ -5,10 +5,11 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from normlab.cli.failures import Failure
 from normlab.errors import counted as counted
 from normlab.files import write_whole
 
@@ -43,10 +44,53 @@ class Output:
         if not (self.as_json and self.quiet):
             console(stderr=self.as_json).print(renderable)
 
+    @property
+    def width(self) -> int:
+        """How many characters a line of results has room for."""
+        return console(stderr=self.as_json).width
+
     def machine(self, value: object) -> None:
         """Write ``value`` as JSON, where JSON was asked for."""
         if self.as_json:
             click.echo(json.dumps(value, allow_nan=False, ensure_ascii=False, indent=2))
+
+
+#: What tells the folder of each command from those of others.
+_MARKS: Final = {
+    "run.json": "a sweep",
+    "inspection.json": "an inspection",
+    "comparison.json": "a comparison",
+    "jacobian.csv.gz": "Jacobians",
+}
+
+
+def refuse_others(out: Path, mark: str) -> None:
+    """Refuse a folder that holds what another command wrote than the one whose file is ``mark``.
+
+    Raises:
+        Failure: it does.
+    """
+    for name, what in _MARKS.items():
+        if name != mark and (out / name).exists():
+            raise Failure(f"{out} holds {what} ({name}): choose another place with --out")
+
+
+def make_folder(output: Output, out: Path, mark: str) -> None:
+    """Make the folder ``--out`` before anything is computed; what the same command left there is written again.
+
+    Args:
+        output: says so.
+        out: the folder.
+        mark: the file by which it is known as this command's.
+
+    Raises:
+        Failure: it holds what another command wrote.
+        OSError: it cannot be made.
+    """
+    refuse_others(out, mark)
+    out.mkdir(parents=True, exist_ok=True)
+    if (out / mark).exists():
+        output.note(f"{out} holds {_MARKS[mark]} already, which this one replaces.")
 
 
 def console(*, stderr: bool) -> "Console":

@@ -10,7 +10,7 @@ import click
 
 from normlab.cli.common import common
 from normlab.cli.failures import CellsFailed, Command, Interrupted
-from normlab.cli.output import Output, counted
+from normlab.cli.output import Output, counted, refuse_others
 from normlab.cli.progress import Watch, watch
 from normlab.cli.spec_options import axes, spec_options
 
@@ -70,6 +70,7 @@ def sweep(
     specs = grid(**chosen)
     data = _data(specs, values)
     out = out or _folder(specs, data)
+    refuse_others(out, "run.json")
     numbers = range(seed, seed + seeds)
     plan = {"out": str(out), "models": len(specs), "seeds": seeds, "cells": len(specs) * seeds}
     plan["present"] = _present(specs, numbers, data, out)

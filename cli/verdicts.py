@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from normlab.digits import minus
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -12,20 +14,26 @@ if TYPE_CHECKING:
 _COLOURS = {"supported": "green", "refuted": "red", "conditional": "yellow"}
 
 
-def verdict_table(verdicts: Iterable["Verdict"]) -> "Table":
-    """Return one row a claim, and below it one for each regime that was tested."""
+def verdict_table(verdicts: Iterable["Verdict"], *, named: bool = True) -> "Table":
+    """Return one row a claim, and below it one for each regime that was tested.
+
+    Args:
+        verdicts: what was decided.
+        named: whether a line under each number says what it is.
+    """
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
     table = Table("claim", "verdict", "effect and interval", "seeds", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.columns[0].overflow = "fold"
     for verdict in verdicts:
         table.add_row(f"[bold]{verdict.id}[/]", _word(verdict.verdict))
         for regime in verdict.regimes:
             if regime.verdict != "not-tested":
-                table.add_row(
-                    f"  {escape(regime.name)}", _word(regime.verdict), escape(effect(regime)), f"{regime.n_seeds}"
-                )
+                what = f"\n[dim]{escape(regime.estimator)}[/]" if named else ""
+                said = f"{escape(effect(regime))}{what}"
+                table.add_row(f"  {escape(regime.name)}", _word(regime.verdict), said, f"{regime.n_seeds}")
     return table
 
 
@@ -63,10 +71,10 @@ def _of_sweeps(id: str) -> bool:
 
 
 def effect(regime: "RegimeVerdict") -> str:
-    """Return the effect with its unit and its interval: ``slope -0.49 [-0.52, -0.46]``."""
+    """Return the effect with its unit and its interval: ``slope −0.49 [−0.52, −0.46]``."""
     if not math.isfinite(regime.effect):
         return regime.unit
-    return f"{regime.unit} {regime.effect:.3g} [{regime.low:.3g}, {regime.high:.3g}]"
+    return f"{regime.unit} " + minus(f"{regime.effect:.3g} [{regime.low:.3g}, {regime.high:.3g}]")
 
 
 def _word(verdict: str) -> str:

@@ -89,6 +89,7 @@ INSPECTED: Final = (
     Quantity("bulk_rms", "root of bulk_mean_square", "units", "activation"),
     Quantity("top_share", "share of Σ x² that the token of each sequence with the largest rms holds", "", "activation"),
     Quantity("massive_ratio", "max_abs/median_rms: how far the largest entry stands out", "", "activation"),
+    Quantity("median_update_ratio", "median over tokens of ‖u‖/‖s‖ for skip s and update u", "", "activation"),
     Quantity("block_change", "median over tokens of ‖x_ℓ − x_{ℓ−1}‖/‖x_{ℓ−1}‖ of a block's stream", "", "activation"),
     Quantity(
         "bf16_lost_share",
@@ -100,6 +101,11 @@ INSPECTED: Final = (
     Quantity("fp16_doublings", "log₂(65504/max_abs): doublings left before fp16 overflows", "doublings", "tensor"),
 )
 
+#: Why what a block inherits and what it adds do not sum to the divergence.
+NO_SUM: Final = (
+    "Inherited and added do not sum to the divergence: the two differences are vectors, which add up and may cancel, "
+    "and their lengths do not add (besides, each number is of a median token of its own)."
+)
 #: What a comparison of two models or runs, A and B, gives.
 COMPARED: Final = (
     Quantity("divergence", "median over tokens of ‖x_B − x_A‖/‖x_A‖ for the streams of A and B", "", "model"),

@@ -4,10 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from normlab.digits import cell
 from normlab.inspection import Inspection
 from normlab.inspection.attention import HeadLogits
 from normlab.inspection.inspection import COLUMNS
-from normlab.reports._rows import rounded
+from normlab.inspection.precision import doublings
 
 #: The caption of the table by layer.
 EVERY: Final = "Every sub-layer"
@@ -43,8 +44,8 @@ def layer_queries(inspection: Inspection) -> list[str]:
 
 
 def head_table(inspection: Inspection) -> LayerTable:
-    """Return for each attention sub-layer the largest absolute logit of each head."""
-    seen = {at: [_logit(one) for one in heads] for at, heads in inspection.look.heads.items()}
+    """Return for each attention sub-layer the largest absolute logit of each head, and the least head-room of all."""
+    seen = {at: [_room(heads), *map(_logit, heads)] for at, heads in inspection.look.heads.items()}
     most = max((len(cells) for cells in seen.values()), default=0)
     several = len({at.stack for at in seen}) > 1
     rows = tuple(
@@ -54,7 +55,8 @@ def head_table(inspection: Inspection) -> LayerTable:
         )
         for at, cells in seen.items()
     )
-    return LayerTable("Largest logit of every head", "sub-layer", tuple(f"head {head}" for head in range(most)), rows)
+    columns = ("fp16 doublings left", *(f"head {head}" for head in range(most - 1))) if seen else ()
+    return LayerTable("Largest logit of every head", "sub-layer", columns, rows)
 
 
 def layer_table(inspection: Inspection) -> LayerTable:
@@ -66,7 +68,7 @@ def layer_table(inspection: Inspection) -> LayerTable:
     for row in frame.to_dict("records"):
         stack = f"{row['stack']} " if several else ""
         heading = f"{stack}{row['layer']} {_words(row['sublayer'])}"
-        rows.append((heading, tuple(_cell(row[name]) for name in names)))
+        rows.append((heading, tuple(cell(row[name]) for name in names)))
     return LayerTable(EVERY, "sub-layer", tuple(str(name) for name in names), tuple(rows))
 
 
@@ -76,9 +78,9 @@ def _words(sublayer: str) -> str:
     return f"{_WORDS.get(kind, kind)}{space}{number}"
 
 
+def _room(heads: list[HeadLogits]) -> str:
+    return cell(min((doublings(one.max_abs) for one in heads), default=math.nan))
+
+
 def _logit(one: HeadLogits) -> str:
-    return "not finite" if one.nonfinite else _cell(one.max_abs)
-
-
-def _cell(value: float) -> str:
-    return "–" if math.isnan(value) else rounded(value)
+    return "not finite" if one.nonfinite else cell(one.max_abs)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from normlab.claims import CLAIMS, RegimeVerdict
 from normlab.claims.rules import Rule
+from normlab.digits import minus
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def strip(claim: str, regime: RegimeVerdict) -> Strip | None:
         return round(100 * (min(max(value, left), right) - left) / (right - left), 2)
 
     bounds = sorted({0.0, *(bound for bound in accepted or () if math.isfinite(bound))})
-    ticks = tuple(Tick(place(bound), f"{bound:.3g}".replace("-", "−")) for bound in bounds)
+    ticks = tuple(Tick(place(bound), minus(f"{bound:.3g}")) for bound in bounds)
     inside = (place(accepted[0]), place(accepted[1])) if accepted else None
     return Strip(place(regime.low), place(regime.high), place(regime.effect), inside, _apart(ticks))
 

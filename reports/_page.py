@@ -9,14 +9,16 @@ import pandas as pd
 from markupsafe import Markup
 
 from normlab.claims import RegimeVerdict, Verdict, false_verdicts_expected, judge_all
+from normlab.digits import cell
 from normlab.errors import DataError
 from normlab.files import write_whole
 from normlab.inspection import Inspection
+from normlab.inspection.inspection import COLUMNS_SAY
 from normlab.plots import PLOTS, Plot, draw, skipped
 from normlab.reports._definitions import definitions
 from normlab.reports._inspection import EVERY, layer_queries, tables_of
 from normlab.reports._interval import exact, extreme, strip
-from normlab.reports._rows import Grid, as_precise, data_uri, exported, grids, rounded
+from normlab.reports._rows import Grid, as_precise, data_uri, exported, grids
 from normlab.reports._source import Source, read_source
 from normlab.reports._svg import inline_svg
 from normlab.reports._text import means_line, subscripted, title, untested
@@ -79,6 +81,7 @@ def page(source: Source, inspection: Inspection | None = None) -> str:
             inspection=inspection,
             layers=() if inspection is None else tables_of(inspection),
             every=EVERY,
+            columns_say=COLUMNS_SAY,
             source=source,
             figures=figures,
             by_name={figure.plot.name: figure for figure in figures},
@@ -125,7 +128,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"rounded": rounded, "as_precise": as_precise, "words": _words, "moment": _moment}
+    environment.filters |= {"rounded": cell, "as_precise": as_precise, "words": _words, "moment": _moment}
     environment.filters |= {"subscripted": subscripted}
     environment.globals |= {"strip": strip, "extreme": extreme, "untested": untested}
     environment.globals |= {"css": Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8"))}

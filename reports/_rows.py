@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from normlab.digits import cell, minus
 from normlab.plots import Plot
 from normlab.table import SCHEMA_VERSION
 
@@ -101,28 +102,19 @@ def _cell(row: Mapping[Any, Any] | None) -> Cell:
         missing.append(f"{row['zeros']} exactly zero")
     if math.isnan(row["centre"]):
         return Cell("–", note=", ".join(missing) or "no value")
-    interval = "" if math.isnan(row["low"]) else f"[{rounded(row['low'])}, {rounded(row['high'])}]"
-    return Cell(rounded(row["centre"]), interval)
-
-
-def rounded(value: float, digits: int = 3) -> str:
-    """Return ``value`` with three significant digits; powers of ten outside 0.001 to 99999."""
-    if not math.isfinite(value):
-        return "∞" if value > 0 else "−∞" if value < 0 else "–"
-    plain = value == 0 or 1e-3 <= abs(value) < 1e5
-    text = f"{value:#.{digits}g}" if plain and abs(value) < 1000 else f"{value:.0f}" if plain else f"{value:.2e}"
-    return text.rstrip(".").replace("-", "−")
+    interval = "" if math.isnan(row["low"]) else f"[{cell(row['low'])}, {cell(row['high'])}]"
+    return Cell(cell(row["centre"]), interval)
 
 
 def as_precise(value: float, width: float) -> str:
     """Return ``value`` with as many decimals as an interval of that ``width`` gives meaning to."""
     if not (math.isfinite(value) and math.isfinite(width)) or width <= 0:
-        return rounded(value)
+        return cell(value)
     decimals = max(1 - math.floor(math.log10(width / 2)), 0)
     if decimals > 6 and abs(value) < 1e-3:
-        return rounded(value)
+        return cell(value)
     decimals = min(decimals, 6)
-    return f"{value:.{decimals}f}".replace("-", "−")
+    return minus(f"{value:.{decimals}f}")
 
 
 def exported(plots: Mapping[str, tuple[Plot, pd.DataFrame]]) -> str:

@@ -7,6 +7,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from normlab.claims import RegimeVerdict, Verdict
+from normlab.digits import minus
 from normlab.plots import Plot
 from normlab.reports._source import Source
 
@@ -15,8 +16,8 @@ _SUBSCRIPT: Final = re.compile(r"(?<![A-Za-z0-9_])([A-Za-zα-ωΑ-Ω])_(?:\{([^{
 
 
 def subscripted(text: str) -> Markup:
-    """Return ``text`` as HTML, with ``q_L`` set as q and a subscript L."""
-    return Markup(_SUBSCRIPT.sub(r"\1<sub>\2\3</sub>", str(escape(text))))  # noqa: S704 - escaped above
+    """Return ``text`` as HTML, with ``q_L`` set as q and a subscript L, and signs as minus signs."""
+    return Markup(_SUBSCRIPT.sub(r"\1<sub>\2\3</sub>", str(escape(minus(text)))))  # noqa: S704 - escaped above
 
 
 def title(source: Source) -> str:

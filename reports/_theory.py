@@ -6,8 +6,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from normlab.digits import cell, minus
 from normlab.plots._panels import label_rows, panel_columns, sublayer_words
-from normlab.reports._rows import rounded
 from normlab.theory import departures
 from normlab.theory.beside import Beside
 from normlab.theory.departures import DIFFERENCES
@@ -116,5 +116,5 @@ def _times(spreads: float) -> str:
 
 def _change(change: float, quantity: str) -> str:
     if quantity in DIFFERENCES:
-        return f"{change:+.3f}".replace("-", "−")
-    return f"{rounded(float(np.exp(change)))} ×"
+        return minus(f"{change:+.3f}")
+    return f"{cell(float(np.exp(change)))} ×"

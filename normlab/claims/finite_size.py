@@ -7,6 +7,7 @@ from typing import Final, Literal, TypeAlias
 from scipy import special
 
 from normlab.claims.rules import Outcome, Rule
+from normlab.digits import minus
 
 #: Coverage of the interval of a change from one width to the next; it decides no verdict.
 LEVEL: Final = 0.95
@@ -76,7 +77,7 @@ class FiniteSize:
             else f"a change of {self.change:+.2g} [{self.change_low:+.2g}, {self.change_high:+.2g}]",
         }[self.deviation]
         other = "" if self.agrees else f"; width {self.sizes[-1].width} alone is {self.sizes[-1].verdict}"
-        return f"{values}: {said}{other}"
+        return minus(f"{values}: {said}{other}")
 
 
 def finite_size(sizes: tuple[Size, ...], rule: Rule) -> FiniteSize | None:

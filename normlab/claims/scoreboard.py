@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from normlab.claims.claim import CLAIMS
 from normlab.claims.judging import false_verdicts_expected
 from normlab.claims.verdict import RegimeVerdict, Verdict
+from normlab.digits import minus
 
 _HEADER = """# Claims and verdicts
 
@@ -33,7 +34,7 @@ def scoreboard(
     for family, members in families.items():
         parts += [f"## {family[:1].upper()}{family[1:]}", _table(members), *(_details(verdict) for verdict in members)]
     parts += ["## Corrections", *(_correction(verdict) for verdict in verdicts if verdict.corrects)]
-    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+    return minus("\n\n".join(part.strip() for part in parts if part) + "\n")
 
 
 def _counts(verdicts: Sequence[Verdict]) -> str:
@@ -94,7 +95,7 @@ def _details(verdict: Verdict) -> str:
 def _regime(regime: RegimeVerdict) -> list[str]:
     if regime.verdict == "not-tested":
         return [f"- {regime.name}: not tested"]
-    said = regime.cite().removeprefix(f"{regime.name}: {regime.verdict}")
+    said = regime.cite().removeprefix(minus(f"{regime.name}: {regime.verdict}"))
     lines = [f"- {regime.name}: **{regime.verdict}**{said}"]
     return lines + ([f"  - by width: {regime.finite_size.words}"] if regime.finite_size else [])
 

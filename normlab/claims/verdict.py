@@ -8,6 +8,7 @@ from typing import Any
 
 from normlab.claims.finite_size import FiniteSize, Size
 from normlab.claims.rules import Outcome
+from normlab.digits import minus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class RegimeVerdict:
             return f"{self.name}: not tested"
         drawn = f"{self.n_seeds} {_plural('seed', range(self.n_seeds))}"
         span = f"range over {drawn}" if self.level == 1 else f"{self.level:.0%} interval, {drawn}"
-        return (
+        return minus(
             f"{self.name}: {self.verdict}, {self.unit} {self.effect:.3g} [{self.low:.3g}, {self.high:.3g}] "
             f"({span}; {self.domain})"
         )
@@ -154,8 +155,9 @@ class Verdict:
 
 def _html_row(regime: RegimeVerdict) -> str:
     tested = regime.verdict != "not-tested"
-    effect = f"{regime.unit} {regime.effect:.3g}" if tested else ""
-    interval = f"[{regime.low:.3g}, {regime.high:.3g}] ({regime.level:.0%}, n = {regime.n_seeds})" if tested else ""
+    effect = minus(f"{regime.unit} {regime.effect:.3g}") if tested else ""
+    span = minus(f"[{regime.low:.3g}, {regime.high:.3g}]")
+    interval = f"{span} ({regime.level:.0%}, n = {regime.n_seeds})" if tested else ""
     cells = (regime.name, regime.verdict, effect, interval, regime.domain if tested else "")
     return f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
 

@@ -9,7 +9,7 @@ Every fit takes a table with a choice of rows, or arrays ``(x, y)`` with y ``[se
 from normlab.fits.curve import Curves, choose, curves
 from normlab.fits.increments import increments_exponent, offset_exponent
 from normlab.fits.intervals import SeedInterval, p_above, p_below, seed_interval
-from normlab.fits.laws import LAWS, GrowthLaw, Law, growth_law, law_errors
+from normlab.fits.laws import LAWS, GrowthLaw, Law, growth_law, law_errors, left_out
 from normlab.fits.margins import Equivalence, equivalence
 from normlab.fits.multiplicity import holm
 from normlab.fits.power import FEWEST_SEEDS, seeds_to_decide
@@ -32,6 +32,7 @@ __all__ = [
     "GrowthLaw",
     "growth_law",
     "law_errors",
+    "left_out",
     # intervals and tests over seeds
     "SeedInterval",
     "seed_interval",

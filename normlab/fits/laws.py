@@ -178,6 +178,21 @@ def law_errors(law: Law, x: Floats, y: Floats) -> Floats:
     return np.maximum(_fit(law, x, y)[2], 1e-28)
 
 
+def left_out(law: Law, x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Return the law's a and b fitted to one curve without each of its points in turn, each ``[points]``.
+
+    Args:
+        law: one of :data:`LAWS`.
+        x: at least three positive abscissae, ``[points]``.
+        y: positive ordinates, ``[points]``.
+
+    >>> left_out(LAWS["linear"], np.arange(1.0, 6.0), 2 + np.arange(1.0, 6.0))[0].round(9).tolist()
+    [2.0, 2.0, 2.0, 2.0, 2.0]
+    """
+    fits = [_fit(law, np.delete(x, place), np.delete(y, place)[None]) for place in range(len(x))]
+    return np.concatenate([a for a, _, _ in fits]), np.concatenate([b for _, b, _ in fits])
+
+
 def _fit(law: Law, x: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
     """Return a and b of each seed, and its mean squared relative residual."""
     g = law.g(x)

@@ -8,9 +8,10 @@ from typing import Final
 
 import pandas as pd
 
+from normlab.digits import number
 from normlab.errors import DataError, counted
 from normlab.inspection.conditions import Condition
-from normlab.inspection.finding import listed, number, place, ranges
+from normlab.inspection.finding import listed, place, ranges
 from normlab.recording import Address
 from normlab.table import SITES, SUBLAYERS
 

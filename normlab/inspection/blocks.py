@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
-from normlab.inspection.finding import Finding, by_stack, number
+from normlab.digits import number
+from normlab.inspection.finding import Finding, by_stack
 from normlab.inspection.looking import Look
 from normlab.recording import Address
 

@@ -17,6 +17,7 @@ from normlab.inspection.inspecting import evaluating, inspect_subject, plan_for
 from normlab.inspection.loading import subject_of
 from normlab.inspection.ratios import ratios
 from normlab.inspection.run_checks import broken_in_both, check_streams, check_table
+from normlab.inspection.same_data import differing
 from normlab.inspection.streams import fed, streams
 from normlab.inspection.subject import Feed, Subject
 from normlab.models import Transformer
@@ -109,7 +110,9 @@ def compare_runs(
         check_table(table, name)
     check_streams(a, b)
     limit = _limit(tolerance, SHARE)
-    return Comparison(name_a, name_b, "runs", tables.from_rows(ratios(a, b)), limit, broken=tuple(broken_in_both(a, b)))
+    table = tables.from_rows(ratios(a, b))
+    broken = tuple(broken_in_both(a, b))
+    return Comparison(name_a, name_b, "runs", table, limit, broken=broken, differs=differing(a, b))
 
 
 def compare_subjects(

@@ -7,14 +7,31 @@ from typing import Any, Final, Literal
 
 import pandas as pd
 
+from normlab.digits import minus, number
+from normlab.inspection.agreeing import STREAMS, off_by, percent, span_words, spans
 from normlab.inspection.diverging import Broken, Worst
-from normlab.inspection.finding import number, place, plain, turns
+from normlab.inspection.finding import listed, place, plain, turns
 from normlab.inspection.parting import Part, models_part, part_at, runs_part
 from normlab.table import SUBLAYERS
+from normlab.vocabulary import NO_SUM
 
 _HEADINGS: Final = (
     "divergence", "divergence_worst", "inherited", "added", "added_worst", "ratio", "ratio_added", "grad_ratio",
 )  # fmt: skip
+
+#: What the columns of the table by layer are.
+COMPARISON_SAYS: Final = {
+    "models": (
+        "divergence: ‖x_B − x_A‖/‖x_A‖ of the median token of the streams; inherited: what the block of B makes of the "
+        "blocks before; added: what it adds when it is fed with A's stream; worst: the token with the largest; ratio: "
+        "median rms of B's stream over A's; ratio added: over that of the block before; grad ratio: norm of the "
+        f"gradient at the stream, B over A. {NO_SUM}"
+    ),
+    "runs": (
+        "ratio: median rms of B's stream over A's; ratio added: over that of the block before; grad ratio: norm of the "
+        "gradient at the stream, B over A."
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -33,6 +50,7 @@ class Comparison:
         worst: the token that differs most at each place, and to which each block adds most.
         broken: the places where a stream is not finite.
         alone: what one model has and the other has not, in sentences.
+        differs: in what the data of two runs differ.
     """
 
     a: str
@@ -45,6 +63,7 @@ class Comparison:
     worst: tuple[Worst, ...] = ()
     broken: tuple[Broken, ...] = ()
     alone: tuple[str, ...] = ()
+    differs: tuple[str, ...] = ()
 
     @property
     def parts(self) -> Part | None:
@@ -114,6 +133,7 @@ class Comparison:
             "a": self.a,
             "b": self.b,
             "of": self.of,
+            "different_data": list(self.differs),
             "tolerance": self.tolerance,
             "parts": _plain(self.parts),
             "tokens_part": _plain(self.tokens_part),
@@ -128,9 +148,18 @@ class Comparison:
         }
 
     def __str__(self) -> str:
-        said = self._runs() if self.of == "runs" else [*self._models(), *self._blame()]
+        said = [*(self._runs() if self.of == "runs" else [*self._models(), *self._blame()]), *self._ratios()]
         losses = [] if self.losses is None else [f"Loss: {' and '.join(map(_loss, self.losses))}."]
-        return "\n".join([f"A: {self.a}", f"B: {self.b}", *self.notes, *self._uncompared(), *said, *losses])
+        names = [f"A: {self.a}", f"B: {self.b}"]
+        return "\n".join([*self._different_data(), *names, *self.notes, *self._uncompared(), *said, *losses])
+
+    def _different_data(self) -> list[str]:
+        if not self.differs:
+            return []
+        return [
+            f"! DIFFERENT DATA. A and B did not run on the same input: they differ in the {listed(self.differs)}. "
+            "What follows differs for that reason too, not for the models alone."
+        ]
 
     def _uncompared(self) -> list[str]:
         """Say what only one has, and where a stream is first not finite."""
@@ -148,13 +177,16 @@ class Comparison:
             return
         if parts is None:
             whom = "the median token" if tokens is not None else "any token"
-            yield f"They do not part: no block adds more than {limit}, the tolerance, to {whom}.{self._most(apart)}"
+            yield (
+                f"The streams do not part: no block adds more than {limit} of its length, the tolerance, to {whom}."
+                f"{self._most(apart)}"
+            )
         elif odd := [one.differ for one in self.broken if one.differ and parts.is_at(one.at)]:
             entries = f"{odd[0]} entries are not finite in one and not the same in the other"
-            yield f"They part in {self._place(parts)}: there {entries}."
+            yield f"The streams part in {self._place(parts)}: there {entries}."
         else:
             apart_there = f"the median token differs by {number(parts.value)} of its length (tolerance {limit})"
-            yield f"They part in {self._place(parts)}: there {apart_there}.{self._most(apart)}"
+            yield f"The streams part in {self._place(parts)}: there {apart_there}.{self._most(apart)}"
         if tokens is not None and (parts is None or not parts.is_at(tokens.at)):
             here = {one.quantity: one for one in self.worst if tokens.is_at(one.at)}
             one = here.get("added", here["divergence"])
@@ -175,32 +207,40 @@ class Comparison:
             f"{self._place(part_at(row))}), the worst one by {number(most.share)} ({most}, after {after})."
         )
 
-    def _runs(self) -> list[str]:
-        ratios, tolerance = self._streams("ratio"), f"tolerance {_percent(self.tolerance)}"
-        if (parts := self.parts) is not None:
-            said = (
-                f"They part in {self._place(parts)}: there the stream's median rms of B is {number(parts.value)} times "
-                f"that of A ({tolerance})."
-            )
-        elif (ratios["value"] == 1).all():
-            return ["The streams' median rms are the same everywhere."]
+    def _runs(self) -> Iterator[str]:
+        """Say where the streams part; or that they do not, and whether anything else that is compared does."""
+        ratios, tolerance = self._streams("ratio"), f"tolerance {percent(self.tolerance)}"
+        others = {kind: span for kind, span in spans(self.table).items() if kind != STREAMS}
+        beyond = [kind for kind, span in others.items() if off_by(span) > self.tolerance]
+        rest = max((off_by(span) for span in others.values()), default=0.0)
+        if (ratios["value"] == 1).all():
+            agree = "are the same everywhere"
         else:
             most = _farthest(ratios)
-            said = (
-                f"They do not part: the streams' median rms agree everywhere within "
-                f"{_percent(abs(most['value'] - 1))} ({tolerance}), least after {self._place(part_at(most))}."
+            share = percent(off_by((most["value"], most["value"])))
+            agree = f"agree everywhere within {share}, least after {self._place(part_at(most))}"
+        if (parts := self.parts) is not None:
+            yield (
+                f"The streams part in {self._place(parts)}: there the median rms of B is {number(parts.value)} times "
+                f"that of A ({tolerance})."
             )
+        elif beyond:
+            named = listed(f"{kind} ({span_words(others[kind])})" for kind in beyond)
+            yield (
+                f"The streams do not part, but other numbers do, B over A: {named} ({tolerance}); {STREAMS} {agree}."
+            )
+        else:
+            within = f" within {percent(rest)}" if rest else ""
+            all_else = f", and {listed(others)} are the same{within}" if others else ""
+            yield f"They do not part: {STREAMS} {agree}{all_else} ({tolerance})."
         added = self.table[self.table["quantity"] == "ratio_added"]
-        return [said, *([_changes_most(added)] if len(added) else []), *self._gradients()]
+        if len(added) and (added["value"] != 1).any():
+            yield _changes_most(added)
 
-    def _gradients(self) -> list[str]:
-        """Say between which limits the gradients' ratio lies."""
-        of_gradients = (self.table["site"] == "stream_grad") & (self.table["quantity"] == "ratio")
-        values = self.table.loc[of_gradients, "value"]
-        if values.empty:
-            return []
-        low, high = f"{values.min():.4g}", f"{values.max():.4g}"
-        return [f"The gradients at the streams are {low if low == high else f'{low} to {high}'} times those of A."]
+    def _ratios(self) -> list[str]:
+        """Say between which limits all ratios lie."""
+        said = [f"{kind} {span_words(span)}" for kind, span in spans(self.table).items()]
+        return [f"B over A: {'; '.join(said)}."] if said else []
 
     def _blame(self) -> list[str]:
         """Say which block adds most, and what is inherited at the end."""
@@ -235,12 +275,8 @@ def _farthest(rows: pd.DataFrame) -> "pd.Series":
 def _changes_most(added: pd.DataFrame) -> str:
     most = _farthest(added)
     change = 100 * (float(most["value"]) - 1)
-    by = f"by {change:+.2g} %".replace("-", "−") if abs(change) < 50 else f"{number(float(most['value']))}-fold"
+    by = minus(f"by {change:+.2g} %") if abs(change) < 50 else f"{number(float(most['value']))}-fold"
     return f"Block {most['layer']} changes the ratio most, {by}."
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"
 
 
 def _loss(value: float) -> str:

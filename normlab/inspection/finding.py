@@ -39,6 +39,11 @@ class Finding:
     threshold: str
     numbers: Mapping[str, Any]
 
+    @property
+    def mark(self) -> str:
+        """``!`` if the threshold was passed, otherwise ``·``."""
+        return "!" if self.found else "·"
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values for JSON; a number that is not finite is null."""
         return {
@@ -59,18 +64,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value
-
-
-def number(value: float) -> str:
-    """Return ``value`` with three significant digits."""
-    if not math.isfinite(value):
-        return "no finite value"
-    if not value:
-        return "0"
-    if not 1e-3 <= abs(value) < 1e5:
-        return f"{value:.2e}".replace("-", "−")
-    text = f"{value:#.3g}" if abs(value) < 100 else f"{value:.0f}"
-    return text.rstrip(".").replace("-", "−")
 
 
 def place(address: Address, stacks: Iterable[str] = ()) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from normlab.inspection.finding import OF_BLOCK, SUBLAYER_WORDS, Finding, blocks, listed, number
+from normlab.digits import number
+from normlab.inspection.finding import OF_BLOCK, SUBLAYER_WORDS, Finding, blocks, listed
 from normlab.inspection.sharing import Shared
 
 #: A role's gradient vanishes or grows if its norm changes more than this along the fitted line.

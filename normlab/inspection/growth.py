@@ -6,9 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from normlab.digits import number
 from normlab.errors import counted
-from normlab.fits import LAWS, GrowthLaw, growth_law
-from normlab.inspection.finding import Finding, blocks, number, of_stack
+from normlab.fits import LAWS, GrowthLaw, growth_law, left_out
+from normlab.fits.intervals import Floats
+from normlab.inspection.finding import Finding, blocks, of_stack
 from normlab.inspection.looking import Look
 
 #: The stream is said to grow (or shrink) if the rms of its tokens differs more than this between two blocks.
@@ -34,7 +36,7 @@ def _of_stack(look: Look, stack: str, stacks: Sequence[str]) -> Finding:
     ratio = _ratio(layers, bulk, low, high)
     laws = {"all tokens": _law(layers, every), "without the most massive tokens": _law(layers, bulk)}
     said = zip(laws.items(), (every, bulk), strict=True)
-    words = "; ".join(f"{name}, {_words(law, values)}" for (name, law), values in said)
+    words = "; ".join(f"{name}, {_words(law, layers, values)}" for (name, law), values in said)
     reach = f"from block {layers[0]} to block {layers[-1]}" if len(layers) > 1 else f"after {blocks(layers)}"
     says = f"Mean square q of the stream{of_stack(stack, stacks)} {reach}: {words}."
     if ratio > FLAT**0.5 and {low, high} - {layers[0], layers[-1]}:
@@ -61,7 +63,10 @@ def _of_stack(look: Look, stack: str, stacks: Sequence[str]) -> Finding:
             "least_after": low,
             "largest_after": high,
             "largest_top_token_share": top,
-            "laws": {name: _numbers(law) for name, law in laws.items()},
+            "laws": {
+                name: _numbers(law, layers, values)
+                for (name, law), values in zip(laws.items(), (every, bulk), strict=True)
+            },
         },
     )
 
@@ -85,14 +90,18 @@ def _times(ratio: float) -> str:
 
 
 def _law(layers: Sequence[int], values: Sequence[float]) -> GrowthLaw | None:
-    usable = [(layer, value) for layer, value in zip(layers, values, strict=True) if np.isfinite(value) and value > 0]
-    if len(usable) < _FEWEST:
-        return None
-    x, y = zip(*usable, strict=True)
-    return growth_law((x, y)) if max(y) > FLAT * min(y) else None
+    x, y = _usable(layers, values)
+    return growth_law((x, y)) if len(x) >= _FEWEST and y.max() > FLAT * y.min() else None
 
 
-def _words(law: GrowthLaw | None, values: Sequence[float]) -> str:
+def _usable(layers: Sequence[int], values: Sequence[float]) -> tuple[Floats, Floats]:
+    """Return the blocks and the values of those that have a logarithm."""
+    x, y = np.asarray(layers, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    kept = np.isfinite(y) & (y > 0)
+    return x[kept], y[kept]
+
+
+def _words(law: GrowthLaw | None, layers: Sequence[int], values: Sequence[float]) -> str:
     known = [value for value in values if math.isfinite(value)]
     if not known:
         return "it has no finite value"
@@ -105,14 +114,46 @@ def _words(law: GrowthLaw | None, values: Sequence[float]) -> str:
         return f"it stays at {least}" if least == most else f"it stays between {least} and {most}"
     if law is None:
         return f"{ends}, too few blocks for a law"
+    off = f"typical error {100 * law.error:.0f} %, {_farthest_words(*_farthest(law, layers, values))}"
     if law.poor:
-        typical = f"{100 * law.error:.0f} %"
-        return f"{ends} by no law of two parameters (the nearest, {law.law}, has a typical error of {typical})"
+        return f"{ends} by no law of two parameters (the nearest, {law.law}, {_with_numbers(law)}: {off})"
     ranking = sorted(law.delta_aic, key=law.delta_aic.__getitem__)
+    (a_low, a_high), (b_low, b_high) = _ranges(law, layers, values)
     return (
-        f"{ends}, and the nearest law is {law.law}, {_with_numbers(law)} (typical error {100 * law.error:.0f} %; "
-        f"next: {ranking[1]}, ΔAIC {law.delta_aic[ranking[1]]:.1f})"
+        f"{ends}, and the nearest law is {law.law}, {_with_numbers(law)} (with any one block left out a is "
+        f"{_span(a_low, a_high)} and b {_span(b_low, b_high)}; {off}; next: {ranking[1]}, "
+        f"ΔAIC {law.delta_aic[ranking[1]]:.1f})"
     )
+
+
+def _ranges(
+    law: GrowthLaw, layers: Sequence[int], values: Sequence[float]
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return between which limits a and b lie if any one block is left out.
+
+    Blocks of one network are a cumulated sum: the error that least squares would give takes them for independent.
+    """
+    a, b = left_out(LAWS[law.law], *_usable(layers, values))
+    return (float(a.min()), float(a.max())), (float(b.min()), float(b.max()))
+
+
+def _span(low: float, high: float) -> str:
+    return number(low) if number(low) == number(high) else f"{number(low)} to {number(high)}"
+
+
+def _farthest(law: GrowthLaw, layers: Sequence[int], values: Sequence[float]) -> tuple[int, float]:
+    """Return the block whose value is farthest from the law, and the value over the law's there."""
+    x, y = _usable(layers, values)
+    residual = (y - law.predict(x)) / y
+    most = int(np.abs(residual).argmax())
+    return int(x[most]), float(1 / (1 - residual[most]))
+
+
+def _farthest_words(layer: int, ratio: float) -> str:
+    if abs(ratio - 1) < 0.005:
+        return "and no block is farther off"
+    way = f"{number(ratio)} times the law's" if ratio > 0 else f"where the law is negative ({number(ratio)} times)"
+    return f"farthest off after block {layer}, {way}"
 
 
 def _with_numbers(law: GrowthLaw) -> str:
@@ -120,7 +161,19 @@ def _with_numbers(law: GrowthLaw) -> str:
     return formula.replace("b·", f"{number(law.b)}·").replace("+ −", "− ")
 
 
-def _numbers(law: GrowthLaw | None) -> dict[str, Any] | None:
+def _numbers(law: GrowthLaw | None, layers: Sequence[int], values: Sequence[float]) -> dict[str, Any] | None:
     if law is None:
         return None
-    return {"law": law.law, "formula": LAWS[law.law].formula, "a": law.a, "b": law.b, "delta_aic": dict(law.delta_aic)}
+    (a, b), (layer, ratio) = _ranges(law, layers, values), _farthest(law, layers, values)
+    return {
+        "law": law.law,
+        "formula": LAWS[law.law].formula,
+        "a": law.a,
+        "b": law.b,
+        "a_with_one_block_left_out": list(a),
+        "b_with_one_block_left_out": list(b),
+        "error": law.error,
+        "farthest_after": layer,
+        "farthest_over_law": ratio,
+        "delta_aic": dict(law.delta_aic),
+    }

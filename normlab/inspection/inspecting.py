@@ -93,7 +93,8 @@ def inspect_subject(subject: Subject, windows: Windows, *, backward: bool = True
     data = windows.columns()
     known = bool((recorded["quantity"] == "loss").any())  # the recorder sees it where a module computes it
     rows = [*rows_of(seen), *([] if known else [_loss_row(loss)])]
-    table = _with_data(tables.concat([recorded, tables.from_rows(rows)]), subject.name, data)
+    seeded = {**data, "data_seed": windows.seed}
+    table = _with_data(tables.concat([recorded, tables.from_rows(rows)]), subject.name, seeded)
     return Inspection(
         name=subject.name,
         architecture=architecture,
@@ -151,7 +152,9 @@ def _recorded(
 ) -> tuple[pd.DataFrame, float, bool]:
     """Return the recorder's table, the loss, and whether a backward pass ran; the gradients are dropped again."""
     subject.model.zero_grad(set_to_none=True)
-    with record(subject.model, sites=plan) as recorder, nullcontext() if backward else torch.no_grad():
+    # The logits are looked at by themselves: given as somebody's own, the zoo's plan would have them recorded too.
+    sites = None if isinstance(subject.model, Transformer) else plan
+    with record(subject.model, sites=sites) as recorder, nullcontext() if backward else torch.no_grad():
         loss = subject.loss(feed, task)
         if loss.requires_grad:
             _backward(loss, subject.name)

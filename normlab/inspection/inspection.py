@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import pandas as pd
 
+from normlab.digits import number
 from normlab.errors import counted
 from normlab.inspection.asserting import Outcome, outcome
 from normlab.inspection.conditions import Condition
-from normlab.inspection.finding import OF_BLOCK, Finding, number, plain
+from normlab.inspection.finding import OF_BLOCK, Finding, plain
 from normlab.inspection.looking import Look
 from normlab.recording import Architecture
 
@@ -21,15 +22,26 @@ COLUMNS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("median rms", "stream", "median_rms", ""),
     ("bulk rms", "stream", "bulk_rms", ""),
     ("max", "stream", "max_abs", ""),
-    ("update ratio", "update", "update_ratio", ""),
-    ("alignment", "update", "alignment", ""),
-    ("input rms", "input", "rms", ""),
     ("block change", "stream", "block_change", ""),
+    ("gradient", "stream_grad", "l2", ""),
+    ("input rms", "input", "rms", ""),
+    ("update ratio", "update", "update_ratio", ""),
+    ("median update ratio", "update", "median_update_ratio", ""),
+    ("alignment", "update", "alignment", ""),
     ("bf16 lost", "update", "bf16_lost_share", ""),
     ("logit max", "logits", "max_abs", ""),
-    ("gradient", "stream_grad", "l2", ""),
 )
 
+#: What they are.
+COLUMNS_SAY: Final = (
+    "Of the stream after the sub-layer: rms (of all entries), median rms (of the median token), bulk rms (of all "
+    "entries but those of the most massive token of each sequence), max (largest entry), block change (median over "
+    "tokens of ‖x_ℓ − x_{ℓ−1}‖/‖x_{ℓ−1}‖) and gradient (Euclidean norm of the loss's gradient there). Of the "
+    "sub-layer: input rms (of what its first matrix sees), update ratio (rms of the update over rms of the skip, each "
+    "of all entries, so that one massive token can rule it), median update ratio (‖update‖/‖skip‖ of the median "
+    "token), alignment (cosine of update and skip), bf16 lost (share of the median token's update) and logit max "
+    "(largest of its heads)."
+)
 
 #: What the table calls the text that is used where none is given.
 _DOCUMENTATION: Final = "text:pydoc"
@@ -117,11 +129,22 @@ class Inspection:
             "layers": [{str(name): _value(value) for name, value in row.items()} for row in rows],
         }
 
-    def __str__(self) -> str:
+    @property
+    def says(self) -> str:
+        """What was seen, in words: a line for each finding; ``!`` marks those that passed their thresholds."""
         lines = [f"{self.name}: {self.given}, {self.dtype}; {self.loss_words} ({self.loss_says})", *self.notes, ""]
         lines += [str(self.architecture), ""]
-        lines += [f"{'!' if one.found else '-'} {one.topic.capitalize()}. {one.says}" for one in self.findings]
+        lines += [f"{one.mark} {one.topic.capitalize()}. {one.says}" for one in self.findings]
         return "\n".join(lines)
+
+    @property
+    def thresholds(self) -> str:
+        """What has to be so for a finding to be marked with ``!``, a line for each."""
+        lines = [f"{one.mark} {one.topic}: {one.threshold}" for one in self.findings]
+        return "\n".join(["! marks what passed its threshold, · what did not. The thresholds:", *lines])
+
+    def __str__(self) -> str:
+        return f"{self.says}\n\n{self.thresholds}"
 
 
 def by_layer(table: pd.DataFrame) -> pd.DataFrame:

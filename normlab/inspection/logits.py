@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from normlab.digits import number
 from normlab.errors import counted
 from normlab.inspection.attention import HeadLogits
-from normlab.inspection.finding import Finding, blocks, listed, number, of_stack, place, ranges
+from normlab.inspection.finding import Finding, blocks, listed, of_stack, place, ranges
 from normlab.inspection.looking import Look
 from normlab.inspection.precision import doublings, where
 from normlab.recording import Address
@@ -31,10 +32,12 @@ def logits(look: Look) -> Finding:
     broken = {at: [head for head, one in enumerate(heads) if one.nonfinite] for at, heads in look.heads.items()}
     says = [_largest(known, stacks) if known else "No head has a finite logit."]
     if large:
-        named = [f"{_head(row, stacks)} ({number(row['max_abs'])})" for row in large[:_NAMED]]
+        named = [_with_room(row, stacks) for row in large[:_NAMED]]
         rest = [f"{len(large) - _NAMED} more"] if len(large) > _NAMED else []
         have = "head has" if len(large) == 1 else "heads have"
         says.append(f"{len(large)} {have} logits beyond ±{LARGE_LOGIT:g}: {listed([*named, *rest])}.")
+    elif len(others := sorted(known, key=lambda row: -row["max_abs"])[1:_NAMED]) and others[0]["max_abs"]:
+        says.append(f"Next: {listed(_with_room(row, stacks) for row in others if row['max_abs'])}.")
     if any(broken.values()):
         says.append(f"Logits are not finite in {listed(_broken(broken, look.heads, stacks))}.")
     says += [gap] if gap else []
@@ -51,6 +54,11 @@ def _largest(known: Sequence[Mapping[str, Any]], stacks: set[str]) -> str:
         f"The largest logit of {counted(len(known), 'head')} is {number(worst['max_abs'])} ({_head(worst, stacks)}), "
         f"{room} fp16's largest number."
     )
+
+
+def _with_room(row: Mapping[str, Any], stacks: set[str]) -> str:
+    """Name a head with its largest logit and the doublings of it that fp16 has room for."""
+    return f"{_head(row, stacks)} ({number(row['max_abs'])}, {number(row['doublings'])} doublings)"
 
 
 def _of_head(at: Address, head: int, one: HeadLogits) -> dict[str, Any]:

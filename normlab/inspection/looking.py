@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from normlab.inspection.attention import HeadLogits
 from normlab.inspection.heads import Heads
 from normlab.inspection.reading import reading
-from normlab.inspection.tokens import Place, Tokens, change, lost_in_bfloat16, tokens_of
+from normlab.inspection.tokens import Place, Tokens, change, lost_in_bfloat16, median_share, tokens_of
 from normlab.recording import Address, Port, SitePlan
 from normlab.recording.tensors import dtype_name, tensors_in
 
@@ -45,6 +45,7 @@ class Look:
     Attributes:
         streams: the stream at each of its sites, in order.
         changes: for each stack and block, how much the block changes the median token.
+        updates: for each sub-layer, the median over tokens of its update's length over the skip's.
         lost: for each update the share that a sum in bfloat16 loses: over all tokens, and of the median token.
         heads: the attention logits of each sub-layer's heads.
         unseen: attention sub-layers whose logits were not seen.
@@ -57,6 +58,7 @@ class Look:
 
     streams: dict[Address, Tokens] = field(default_factory=dict)
     changes: dict[Address, float] = field(default_factory=dict)
+    updates: dict[Address, float] = field(default_factory=dict)
     lost: dict[Address, tuple[float, float]] = field(default_factory=dict)
     heads: dict[Address, list[HeadLogits]] = field(default_factory=dict)
     unseen: list[Address] = field(default_factory=list)
@@ -120,6 +122,7 @@ class _Eyes:
             half[term] = tensor.clone()
             if len(half) == 2:
                 if half["skip"].shape == half["update"].shape:
+                    self._found.updates[address] = median_share(half["update"], half["skip"])
                     self._found.lost[address] = lost_in_bfloat16(half["skip"], half["update"])
                     self._found.dtypes[address] = dtype_name(half["update"].dtype)
                 del self._half[address]

@@ -7,7 +7,8 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any, Final
 
-from normlab.inspection.finding import Finding, listed, number, place
+from normlab.digits import number
+from normlab.inspection.finding import Finding, listed, place
 from normlab.inspection.looking import Look
 from normlab.inspection.precision import where
 from normlab.inspection.tokens import MASSIVE, Place

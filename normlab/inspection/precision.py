@@ -3,8 +3,9 @@
 import math
 from typing import Any, Final
 
+from normlab.digits import number
 from normlab.errors import counted
-from normlab.inspection.finding import Finding, by_stack, number, place
+from normlab.inspection.finding import Finding, by_stack, place
 from normlab.inspection.looking import Look
 from normlab.recording import Address
 

@@ -10,6 +10,7 @@ import pandas as pd
 from normlab.errors import DataError
 from normlab.fits import seed_interval
 from normlab.inspection.finding import turns
+from normlab.inspection.same_data import paired
 from normlab.table import CELL_COLUMNS, COLUMNS, SITES, SUBLAYERS, key
 
 #: The quantity of each site that is compared; of parameters it is the gradient norm.
@@ -34,7 +35,8 @@ def ratios(one: pd.DataFrame, two: pd.DataFrame, *, strict: bool = True) -> list
         DataError: a table holds several models, or they have nothing in common.
     """
     first, second = (_compared(table, name) for table, name in ((one, "A"), (two, "B")))
-    seeds = [name for name in _SEEDS if name in first.columns and name in second.columns]
+    known = [name for name in _SEEDS if name in first.columns and name in second.columns]
+    seeds = [name for name in known if paired(one, two, name)]
     both = first.merge(second, on=[*_PLACE, *seeds], suffixes=("_a", "_b"), how="inner")
     if both.empty and strict:
         raise DataError("the two tables have no row in common: compare runs of the same stacks, sites and seeds")

@@ -18,6 +18,8 @@ def rows_of(seen: Look) -> Iterator[dict[str, object]]:
         yield from _valued(key, "massive_ratio", one.massive_ratio)
     for at, value in seen.changes.items():
         yield from _valued(_key(at) | {"dtype": seen.dtypes[at]}, "block_change", value)
+    for at, value in seen.updates.items():
+        yield from _valued(_key(at) | {"dtype": seen.dtypes[at]}, "median_update_ratio", value)
     for at, (_, median) in seen.lost.items():
         yield from _valued(_key(at) | {"dtype": seen.dtypes[at]}, "bf16_lost_share", median)
     for at, heads in seen.heads.items():

@@ -7,16 +7,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from normlab.digits import number
 from normlab.errors import DataError
 from normlab.fits import GrowthLaw, growth_law
 from normlab.plots._panels import label_rows, panel_columns
 from normlab.plots._rows import Rows, own_depth
 from normlab.plots._style import FIT, SOFT
-from normlab.plots._words import number
 
 ROWS: Final = Rows("mean_square", site="stream", sublayers=("mlp",))
 #: A law that moves less than this over the whole depth is called flat.
 _FLAT: Final = 0.05
+#: A layer whose mean square is farther from the law than this lies outside it.
+_OUTSIDE: Final = 1.5
 #: How far above the stream its guide lies.
 _GUIDE: Final = 1.3
 _THIN: Final[dict[str, Any]] = {"color": SOFT, "linewidth": 0.8, "zorder": 1.5}
@@ -30,11 +32,13 @@ class FittedLaw:
         panel: the kind of model.
         depth: the layers of the model to which it was fitted, the deepest.
         fit: the law.
+        farthest: the layer at which the stream is farthest from the law, and its mean square over the law's there.
     """
 
     panel: str
     depth: int
     fit: GrowthLaw
+    farthest: tuple[int, float]
 
     @property
     def holds(self) -> bool:
@@ -57,6 +61,14 @@ class FittedLaw:
         right = self.fit.formula.split(" = ")[1].replace("a", a, 1).replace("+ b", f"{_sign(self.fit.b)} {b}")
         left = "ln q" if self.fit.formula.startswith("ln y") else "q"
         return f"{left} = {right} ({self._votes})"
+
+    @property
+    def outside(self) -> str:
+        """The layer that lies farthest outside the law, where one clearly does; otherwise nothing."""
+        layer, ratio = self.farthest
+        if 1 / _OUTSIDE < ratio < _OUTSIDE:
+            return ""
+        return f", most at layer {layer}, where q is {number(ratio)} times the law's"
 
     @property
     def _votes(self) -> str:
@@ -88,8 +100,21 @@ def fitted_laws(table: pd.DataFrame) -> list[FittedLaw]:
         depth = int(own["depth"].max())
         deepest = own[own["depth"] == depth]
         fit = _fit(deepest)
-        found += [FittedLaw(str(panel), int(own_depth(deepest).max()), fit)] if fit is not None else []
+        if fit is not None:
+            found.append(FittedLaw(str(panel), int(own_depth(deepest).max()), fit, _farthest(deepest, fit)))
     return found
+
+
+def _farthest(rows: pd.DataFrame, fit: GrowthLaw) -> tuple[int, float]:
+    known = rows[(rows["value"] > 0) & np.isfinite(rows["value"]) & (rows["layer"] > 0)]
+    layers = known["layer"].astype(float)
+    mean = np.exp(np.log(known["value"]).groupby(layers).mean())
+    law = pd.Series(fit.predict(mean.index.to_numpy()), index=mean.index)
+    ratio = (mean / law).where(law > 0).dropna()
+    if ratio.empty:
+        return 0, 1.0
+    place = int(np.log(ratio).abs().argmax())
+    return int(ratio.index[place]), float(ratio.iloc[place])
 
 
 def _fit(rows: pd.DataFrame) -> GrowthLaw | None:
@@ -111,7 +136,12 @@ def draw_law(ax: Axes, law: FittedLaw, x: str, label: str) -> None:
 
 
 def draw_guide(ax: Axes, placed: pd.DataFrame) -> None:
-    """Draw a thin line ∝ √ℓ just above the deepest model of each kind whose rms doubles at least."""
+    """Draw a thin line ∝ √ℓ just above the deepest model of each kind whose rms doubles at least.
+
+    On a linear axis of layers it has no slope to compare with, and is left out.
+    """
+    if ax.get_xscale() == "linear":
+        return
     measured = placed[placed["source"] == "measured"]
     for panel in measured["panel"].unique():
         own = measured[(measured["panel"] == panel) & (measured["depth"] == measured["depth"].max())]

@@ -54,9 +54,8 @@ def outer_labels_only(figure: Figure, axes: Sequence[Axes], across: int) -> None
 
 def share_legend(figure: Figure, axes: Sequence[Axes]) -> None:
     """Put one legend for all panels at the right of the figure."""
-    handles, labels = legend_entries(axes)
+    handles, labels, title = legend_entries(axes)
     if labels:
-        title = "depth L" if labels[0].isdigit() else None
         figure.legend(handles, labels, loc="outside right upper", title=title, alignment="left")
 
 

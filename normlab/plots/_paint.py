@@ -8,9 +8,10 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from normlab.plots._curves import Curve, curves
-from normlab.plots._style import THEORY, Look, depth_looks, kind_looks, style
+from normlab.plots._style import THEORY, Dash, Look, depth_looks, kind_looks, style
 from normlab.plots._ticks import layer_axis, log_axis
 
 #: More points than this in one axes become pixels in an SVG.
@@ -18,6 +19,10 @@ _RASTER_POINTS: Final = 2000
 #: More lines than this do not get a legend entry each.
 _LEGEND_LINES: Final = 24
 _MARKS: Final = 5
+#: Predicted curves that differ by no more than this share anywhere lie on each other.
+_APART: Final = 0.05
+#: Dots of predicted curves that must be told apart, of the shallowest, a middle and the deepest model.
+_DOTS: Final[tuple[Dash, ...]] = ((0, (0.1, 2.2)), (0, (2.6, 2.2, 0.1, 2.2)), (0, (0.1, 4.6)))
 _X_LABELS: Final = {
     "layer": "layer ℓ",
     "fraction": "relative depth ℓ/L",
@@ -39,15 +44,35 @@ def paint(ax: Axes, placed: pd.DataFrame, depths: Sequence[int] | None = None) -
     kind_look = kind_looks(kinds)
     rasterized = len(placed) > _RASTER_POINTS
     deepest = {kind: max(curve.depth for curve in lines if curve.panel == kind) for kind in kinds}
+    crowded, apart = len(lines) > _LEGEND_LINES, {kind: told_apart(placed, kind) for kind in kinds}
     for place, curve in enumerate(lines):
         if curve.source == "theory":
-            predicted(ax, curve.points, spread=curve.depth == deepest[curve.panel], rasterized=rasterized)
+            own, last = apart[curve.panel], curve.depth == deepest[curve.panel]
+            if not own:
+                predicted(ax, curve.points, spread=last, rasterized=rasterized)
+            elif curve.depth in own:
+                dots, name = _DOTS[own.index(curve.depth)], f"L = {curve.depth}"
+                predicted(ax, curve.points, spread=last, dots=dots, name=name, rasterized=rasterized)
             continue
         look = depth_look[curve.depth]
         if len(kinds) > 1:
             look = Look(kind_look[curve.panel].color, kind_look[curve.panel].marker, look.dash)
-        label = _label(curve, len(kinds) > 1) if len(lines) <= _LEGEND_LINES else "_"
+        label = _label(curve, len(kinds) > 1) if not crowded else "_"
         _measured(ax, curve, look, label, (place + 1) / len(lines), rasterized=rasterized)
+
+
+def told_apart(placed: pd.DataFrame, panel: str) -> list[int]:
+    """Return the depths whose predicted curves are drawn where those of all could not be told apart.
+
+    They are the shallowest, a middle and the deepest; none where the curves of all depths lie on each other.
+    """
+    rows = placed[(placed["panel"] == panel) & (placed["source"] == "theory")]
+    layers = rows.groupby("layer")["centre"]
+    spread = (layers.max() - layers.min()) / layers.max().abs()
+    depths = sorted({int(depth) for depth in rows["depth"]})
+    if len(depths) < 2 or not bool((spread > _APART).any()):
+        return []
+    return depths if len(depths) <= len(_DOTS) else [depths[0], depths[len(depths) // 2], depths[-1]]
 
 
 def _label(curve: Curve, several: bool) -> str:
@@ -78,14 +103,30 @@ def _measured(ax: Axes, curve: Curve, look: Look, label: str, offset: float, *, 
     mark_gaps(ax, points, look)
 
 
-def predicted(ax: Axes, points: pd.DataFrame, *, spread: bool = True, rasterized: bool = False) -> None:
-    """Draw theory: black dots, and with ``spread`` a thin line at either side where it says how much seeds spread."""
+def predicted(
+    ax: Axes,
+    points: pd.DataFrame,
+    *,
+    spread: bool = True,
+    dots: Dash = _DOTS[0],
+    name: str = "",
+    rasterized: bool = False,
+) -> None:
+    """Draw theory: black dots, and with ``spread`` a thin line at either side where it says how much seeds spread.
+
+    Args:
+        ax: where to draw.
+        points: the points.
+        spread: whether to draw the thin lines.
+        dots: how the dots stand.
+        name: stands at the curve's end.
+        rasterized: whether lines become pixels.
+    """
     x = points["x"].to_numpy()
     for side in ("low", "high") if spread else ():
         if np.isfinite(points[side]).any():
             ax.plot(x, points[side].to_numpy(), color=THEORY, linewidth=0.45, zorder=3.5, rasterized=rasterized)
     centre = points["centre"].to_numpy()
-    dots = (0, (0.1, 2.2))
     ax.plot(
         x,
         centre,
@@ -96,6 +137,25 @@ def predicted(ax: Axes, points: pd.DataFrame, *, spread: bool = True, rasterized
         zorder=4,
         label="theory",
         rasterized=rasterized,
+    )
+    known = np.isfinite(x) & np.isfinite(centre)
+    if name and known.any():
+        _name_end(ax, float(x[known][-1]), float(centre[known][-1]), name)
+
+
+def _name_end(ax: Axes, x: float, y: float, name: str) -> None:
+    halo = [withStroke(linewidth=2.2, foreground="white")]
+    ax.annotate(
+        name,
+        (x, y),
+        xytext=(0, -5),
+        textcoords="offset points",
+        ha="center",
+        va="top",
+        fontsize=6.5,
+        color=THEORY,
+        path_effects=halo,
+        zorder=6,
     )
 
 
@@ -150,8 +210,11 @@ def dress(ax: Axes, placed: pd.DataFrame, x: str, ylabel: str, *, log: bool = Tr
     ax.set_ylabel(ylabel)
 
 
-def legend_entries(axes: Sequence[Axes]) -> tuple[list[Artist], list[str]]:
-    """Return one handle for each label that the lines of ``axes`` have: depths in increasing order, theory last."""
+def legend_entries(axes: Sequence[Axes]) -> tuple[list[Artist], list[str], str | None]:
+    """Return one handle for each label that the lines of ``axes`` have, the labels, and the legend's title.
+
+    Depths stand in increasing order, theory last; one depth alone needs no title.
+    """
     found: dict[str, Artist] = {}
     for ax in axes:
         handles, labels = ax.get_legend_handles_labels()
@@ -160,12 +223,13 @@ def legend_entries(axes: Sequence[Axes]) -> tuple[list[Artist], list[str]]:
     order = sorted(
         found, key=lambda label: (not label.isdigit(), label == "theory", int(label) if label.isdigit() else 0)
     )
-    return [found[label] for label in order], order
+    depths = sum(label.isdigit() for label in order)
+    words = [f"L = {label}" if label.isdigit() and depths == 1 else label for label in order]
+    return [found[label] for label in order], words, "depth L" if depths > 1 else None
 
 
-def add_legend(ax: Axes, title: str = "depth L") -> None:
+def add_legend(ax: Axes) -> None:
     """Put the legend beside the axes, where it hides no data."""
-    handles, labels = legend_entries([ax])
+    handles, labels, title = legend_entries([ax])
     if labels:
-        depths_only = labels[0].isdigit()
-        ax.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.02), title=title if depths_only else None)
+        ax.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.02), title=title)

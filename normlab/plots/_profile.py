@@ -6,9 +6,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from normlab.plots._aggregate import Average
-from normlab.plots._curves import points
-from normlab.plots._paint import add_legend, dress, new_axes, paint
+from normlab.plots._curves import curves, points
+from normlab.plots._paint import add_legend, dress, marked, new_axes, paint
 from normlab.plots._rows import Rows
+from normlab.plots._style import BESIDE
 
 
 def profile(
@@ -34,3 +35,25 @@ def profile(
     if legend:
         add_legend(ax)
     return ax
+
+
+def beside(ax: Axes, table: pd.DataFrame, needs: Rows, label: str, x: str) -> None:
+    """Draw the rows ``needs`` of one model beside the line of all entries, where the table has them."""
+    if needs.missing(table):
+        return
+    for line in ax.get_lines():
+        if str(line.get_label()).isdigit():
+            line.set_label("all entries")
+    for curve in curves(points(table, needs, "geometric", x=x)):
+        at = curve.points["x"].to_numpy()
+        ax.plot(
+            at,
+            curve.points["centre"].to_numpy(),
+            color=BESIDE.color,
+            linestyle=BESIDE.dash,
+            marker=BESIDE.marker,
+            markevery=marked(ax, at, 0.5),
+            linewidth=1.6,
+            markersize=4.2,
+            label=label,
+        )

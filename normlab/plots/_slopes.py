@@ -6,12 +6,13 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from normlab.digits import minus, number
 from normlab.errors import DataError
 from normlab.fits import ExponentFit, exponent
 from normlab.plots._curves import points
 from normlab.plots._panels import label_rows, panel_columns
 from normlab.plots._rows import Rows
-from normlab.plots._words import LISTED, change, number, sentence
+from normlab.plots._words import LISTED, change, sentence
 
 LAST: Final = Rows("grad_norm", role="down", sublayers=("mlp",), last=True)
 
@@ -39,7 +40,7 @@ class Slope:
 
 def signed(value: float) -> str:
     """Return a slope with two decimals and its sign."""
-    return f"{value:+.2f}".replace("-", "−")
+    return minus(f"{value:+.2f}")
 
 
 def interval(fit: ExponentFit) -> str:
@@ -87,7 +88,9 @@ def _reach(rows: pd.DataFrame) -> str:
 
 def _said(rows: pd.DataFrame) -> str:
     centres = rows["centre"].tolist()
-    return change(centres) if len(centres) > 1 else f"is {number(centres[0])}"
+    return (
+        change(centres, rows["depth"].astype(int).tolist(), "depth") if len(centres) > 1 else f"is {number(centres[0])}"
+    )
 
 
 def _slope(fit: ExponentFit | None) -> str:

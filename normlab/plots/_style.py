@@ -89,6 +89,10 @@ _DEPTHS: Final = matplotlib.colors.LinearSegmentedColormap.from_list(
 )
 
 
+#: A second number of the same model: lighter, dashed, with squares.
+BESIDE: Final = Look("#a9730a", "s", (0, (5, 1.6)))
+
+
 def depth_looks(depths: Sequence[int]) -> dict[int, Look]:
     """Return a look for each depth; the deepest is the darkest, and solid."""
     deepest_first = sorted(set(depths), reverse=True)

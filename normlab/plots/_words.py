@@ -6,22 +6,20 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from normlab.digits import number
+
 #: More kinds of models than this are summed up instead of listed.
 LISTED: Final = 4
 
 
-def number(value: float) -> str:
-    """Return ``value`` with three significant digits."""
-    if not np.isfinite(value):
-        return "no finite value"
-    if value and not 1e-3 <= abs(value) < 1e5:
-        return f"{value:.2e}"
-    text = f"{value:#.3g}" if abs(value) < 100 else f"{value:.0f}"
-    return text.replace("-", "−")
+def change(path: Sequence[float], at: Sequence[int] = (), unit: str = "layer") -> str:
+    """Say how a scale goes along ``path``, from its first value to its last, and where it lies outside them.
 
-
-def change(path: Sequence[float]) -> str:
-    """Say how a scale goes along ``path``, from its first value to its last."""
+    Args:
+        path: the values.
+        at: the layer of each.
+        unit: what ``at`` is.
+    """
     first, last = path[0], path[-1]
     known = [value for value in path if np.isfinite(value)]
     ends = f"from {number(first)} to {number(last)}"
@@ -32,7 +30,7 @@ def change(path: Sequence[float]) -> str:
     if max(known) <= 1.05 * min(known):
         lowest, highest = number(min(known)), number(max(known))
         return f"stays at {lowest}" if lowest == highest else f"stays between {lowest} and {highest}"
-    return f"{_ratio(last / first)} ({ends}{_detour(first, last, known)})"
+    return f"{_ratio(last / first)} ({ends}{_detour(path, at, unit)})"
 
 
 def _ratio(ratio: float) -> str:
@@ -43,14 +41,17 @@ def _ratio(ratio: float) -> str:
     return f"grows {number(ratio)}-fold" if ratio > 1 else f"falls {number(1 / ratio)}-fold"
 
 
-def _detour(first: float, last: float, known: Sequence[float]) -> str:
+def _detour(path: Sequence[float], at: Sequence[int], unit: str) -> str:
     """Name the extremes on the way, where they lie clearly outside the ends."""
-    below, above = min(known) < 0.8 * min(first, last), max(known) > 1.25 * max(first, last)
-    if below and above:
-        return f", between {number(min(known))} and {number(max(known))} on the way"
-    if below:
-        return f", down to {number(min(known))} on the way"
-    return f", up to {number(max(known))} on the way" if above else ""
+    ends, values = (path[0], path[-1]), np.asarray(path, dtype=float)
+    found = []
+    for verb, place, beyond in (
+        ("down", int(np.nanargmin(values)), bool(np.nanmin(values) < 0.8 * min(ends))),
+        ("up", int(np.nanargmax(values)), bool(np.nanmax(values) > 1.25 * max(ends))),
+    ):
+        where = f" at {unit} {at[place]}" if len(at) else " on the way"
+        found += [f"{verb} to {number(float(values[place]))}{where}"] if beyond else []
+    return f", {' and '.join(found)}" if found else ""
 
 
 def paths(placed: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -62,7 +63,11 @@ def paths(placed: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def profile_finding(
-    placed: pd.DataFrame, what: str, says: Callable[[Sequence[float]], str] = change, *, ratios: bool = True
+    placed: pd.DataFrame,
+    what: str,
+    says: Callable[[Sequence[float], Sequence[int]], str] = change,
+    *,
+    ratios: bool = True,
 ) -> str:
     """Say for each kind of model how ``what`` goes from the first to the last layer of its deepest model.
 
@@ -87,12 +92,12 @@ def _reach(rows: pd.DataFrame) -> str:
     return f"from layer {first['layer']} to layer {last['layer']} of {last.get('stack_depth', last['depth'])}"
 
 
-def _said(rows: pd.DataFrame, says: Callable[[Sequence[float]], str]) -> str:
+def _said(rows: pd.DataFrame, says: Callable[[Sequence[float], Sequence[int]], str]) -> str:
     lost = int(rows["centre"].isna().sum())
     if lost == len(rows):
         return "has no finite value"
     gap = f" ({lost} of {len(rows)} layers have no finite value)" if lost else ""
-    return f"{says(rows['centre'].tolist())}{gap}"
+    return f"{says(rows['centre'].tolist(), rows['layer'].astype(int).tolist())}{gap}"
 
 
 def _summed_up(found: dict[str, pd.DataFrame], what: str, ratios: bool) -> str:

@@ -8,7 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from normlab.plots._curves import points
-from normlab.plots._profile import profile
+from normlab.plots._paint import add_legend
+from normlab.plots._profile import beside, profile
 from normlab.plots._rows import Rows
 from normlab.plots._words import profile_finding
 from normlab.plots.plot import Plot
@@ -16,6 +17,8 @@ from normlab.plots.plot import Plot
 _SUBLAYERS: Final = ("attn", "cross", "mlp")
 INPUT: Final = Rows("rms", site="input", sublayers=_SUBLAYERS, apart=True)
 RATIO: Final = Rows("update_ratio", site="update", sublayers=_SUBLAYERS, apart=True)
+#: What an inspection measures beside it.
+MEDIAN: Final = replace(RATIO, quantity="median_update_ratio")
 
 
 def input_scale(
@@ -58,17 +61,32 @@ def update_ratio(
 ) -> Axes:
     """Draw rms(update)/rms(skip), how much a sub-layer changes the stream, against the layer.
 
-    The arguments are those of :func:`input_scale`; the rows are ``update_ratio`` at site ``update``.
+    The arguments are those of :func:`input_scale`; the rows are ``update_ratio`` at site ``update``. Of a model that
+    was inspected the ratio of the median token's lengths is drawn too.
 
     Raises:
         DataError: the table lacks the rows, or ``x`` is none of the three.
     """
     needs, ylabel = _only(RATIO, sublayer), "rms(update) / rms(skip)"
-    return profile(table, needs, ylabel, ax=ax, x=x, theory=theory, depths=depths, legend=legend)
+    drawn = profile(table, needs, ylabel, ax=ax, x=x, theory=theory, depths=depths, legend=False)
+    beside(drawn, table, _only(MEDIAN, sublayer), "median token", x)
+    if legend:
+        add_legend(drawn)
+    return drawn
 
 
 def _only(rows: Rows, sublayer: str | None) -> Rows:
     return rows if sublayer is None else replace(rows, sublayers=(sublayer,))
+
+
+def _ratio_finding(table: pd.DataFrame) -> str:
+    of_all = points(table, RATIO, "geometric")
+    if MEDIAN.missing(table):
+        return profile_finding(of_all, "rms(update)/rms(skip)")
+    return (
+        f"{profile_finding(of_all, 'rms(update)/rms(skip) of all entries, which one massive token can rule,')} "
+        f"{profile_finding(points(table, MEDIAN, 'geometric'), 'the ratio of the median token')}"
+    )
 
 
 INPUT_SCALE: Final = Plot(
@@ -87,5 +105,6 @@ UPDATE_RATIO: Final = Plot(
     function=update_ratio,
     needs=RATIO,
     average="geometric",
-    finding=lambda table: profile_finding(points(table, RATIO, "geometric"), "rms(update)/rms(skip)"),
+    finding=_ratio_finding,
+    also=("median_update_ratio",),
 )

@@ -15,6 +15,7 @@ from normlab.plots._rows import Rows
 from normlab.plots._style import SOFT, kind_looks
 from normlab.plots._words import profile_finding
 from normlab.plots.plot import Plot
+from normlab.vocabulary import NO_SUM
 
 _SUBLAYERS: Final = ("embed", "mlp")
 RATIO: Final = Rows("ratio", site="stream", sublayers=_SUBLAYERS)
@@ -138,4 +139,5 @@ DIVERGENCE: Final = Plot(
     finding=_divergence_finding,
     of="comparison",
     also=("inherited", "added", "divergence_worst"),
+    note=NO_SUM,
 )

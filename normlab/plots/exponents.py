@@ -7,12 +7,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from normlab.digits import minus, number
 from normlab.plots._aggregate import aggregate
 from normlab.plots._curves import STREAM_Q, points
 from normlab.plots._jacobian_rows import MapRows
 from normlab.plots._paint import add_legend, dress, new_axes, paint
 from normlab.plots._rows import with_depth
-from normlab.plots._words import number, profile_finding
+from normlab.plots._words import profile_finding
 from normlab.plots.plot import Plot
 
 EXPONENTS: Final = MapRows("lyapunov")
@@ -64,11 +65,11 @@ def at_streams(placed: pd.DataFrame, table: pd.DataFrame, x: str) -> pd.DataFram
     return placed.assign(x=placed[by].merge(q[[*by, "q"]], on=by, how="left")["q"].to_numpy(dtype="float64"))
 
 
-def _change(path: Sequence[float]) -> str:
+def _change(path: Sequence[float], at: Sequence[int]) -> str:
     first, last = path[0], path[-1]
     if not (np.isfinite(first) and np.isfinite(last)):
         return f"goes from {number(first)} to {number(last)}"
-    return f"goes from {first:.3f} to {last:.3f}".replace("-", "−")
+    return minus(f"goes from {first:.3f} to {last:.3f}")
 
 
 LAYER_EXPONENTS: Final = Plot(

@@ -13,7 +13,7 @@ from normlab.plots._curves import points
 from normlab.plots._layout import MOST_PANELS, columns, head_and_foot, outer_labels_only, panel_grid, share_legend
 from normlab.plots._paint import add_legend, new_axes
 from normlab.plots._panels import panel_columns, split_panels, sublayer_words
-from normlab.plots._style import SOFT, style
+from normlab.plots._style import FIT, SOFT, style
 from normlab.plots.catalog import PLOTS
 from normlab.plots.plot import Plot, origins
 
@@ -105,7 +105,13 @@ def _panel(
         ax.text(0.5, 0.5, "no rows", transform=ax.transAxes, ha="center", va="center", color=SOFT)
     else:
         plot.function(rows, x=x, theory=theory, legend=False, **shared, **only)
-    ax.set_title(title, loc="left", fontsize=9, fontweight="bold", pad=17 if ax.texts else 6)
+    ax.set_title(
+        title,
+        loc="left",
+        fontsize=9,
+        fontweight="bold",
+        pad=17 if any(text.get_color() == FIT for text in ax.texts) else 6,
+    )
 
 
 def save(figure: Figure, path: Path | str) -> Path:

@@ -1,6 +1,7 @@
 """How the residual stream grows from layer to layer."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import pandas as pd
@@ -9,12 +10,15 @@ from matplotlib.axes import Axes
 from normlab.plots._curves import points
 from normlab.plots._laws import draw_guide, draw_law, fitted_laws, write_laws
 from normlab.plots._paint import add_legend
-from normlab.plots._profile import profile
+from normlab.plots._profile import beside, profile
 from normlab.plots._rows import Rows
 from normlab.plots._words import LISTED, profile_finding
 from normlab.plots.plot import Plot
 
 ROWS: Final = Rows("rms", site="stream", sublayers=("embed", "mlp"))
+#: What an inspection measures beside it.
+BULK: Final = replace(ROWS, quantity="bulk_rms")
+_WITHOUT: Final = "without the most massive token of each sequence"
 
 
 def stream_growth(
@@ -30,7 +34,8 @@ def stream_growth(
 
     Layer 0 is what the first block receives; layer ℓ is the stream after the block's last sub-layer. The law is
     fitted to the mean square of the deepest model, and its root is drawn; where the seeds agree on none, the axes
-    say so. Beside a stream that grows stands a guide of slope ½.
+    say so. Beside a stream that grows stands a guide of slope ½, where layers are spaced by doubling. Of a model that
+    was inspected the rms without the most massive token of each sequence is drawn too.
 
     Args:
         table: a table with rows of ``rms`` at site ``stream``.
@@ -44,6 +49,7 @@ def stream_growth(
         DataError: the table lacks the rows, or ``x`` is none of the three.
     """
     drawn = profile(table, ROWS, "rms of the stream (units)", ax=ax, x=x, theory=theory, depths=depths, legend=False)
+    beside(drawn, table, BULK, _WITHOUT.replace(" token of", "\ntoken of"), x)
     laws = fitted_laws(table) if x != "q" else []
     for law in laws:
         named = f"{law.panel}: {law.label}" if law.panel else law.label
@@ -61,10 +67,12 @@ def finding(table: pd.DataFrame) -> str:
     """Say how much the stream grows, and by which law."""
     laws = fitted_laws(table)
     said = profile_finding(points(table, ROWS, "geometric"), "the stream's rms")
+    if not BULK.missing(table):
+        said += f" {profile_finding(points(table, BULK, 'geometric'), f'the rms {_WITHOUT}')}"
     if not laws or len(laws) > LISTED:
         return said
-    named = "; ".join(f"{law.panel + ': ' if law.panel else ''}{law.label}" for law in laws)
-    return f"{said} Law of the mean square q: {named}."
+    named = "; ".join(f"{law.panel + ': ' if law.panel else ''}{law.label}{law.outside}" for law in laws)
+    return f"{said} Law of the mean square q{' of all entries' if not BULK.missing(table) else ''}: {named}."
 
 
 GROWTH: Final = Plot(
@@ -75,4 +83,5 @@ GROWTH: Final = Plot(
     needs=ROWS,
     average="geometric",
     finding=finding,
+    also=("bulk_rms",),
 )

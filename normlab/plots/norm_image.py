@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
+from normlab.digits import minus
 from normlab.errors import DataError
 from normlab.plots._rows import Rows
 from normlab.plots._style import style
@@ -62,7 +63,7 @@ def norm_jacobian(
     with style():
         bar = figure.colorbar(image, ax=ax, shrink=0.85, label="∂y/∂x (units of y per unit of x)")
     ticks = [-largest, -largest / 10, -largest / 100, 0.0, largest / 100, largest / 10, largest]
-    bar.set_ticks(ticks, labels=[f"{tick:.2g}".replace("-", "−") for tick in ticks])
+    bar.set_ticks(ticks, labels=[minus(f"{tick:.2g}") for tick in ticks])
     bar.ax.minorticks_off()
     ax.grid(False)
     for axis in (ax.xaxis, ax.yaxis):

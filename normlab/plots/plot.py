@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from normlab.plots._aggregate import LEVEL, Average
 from normlab.plots._curves import STREAM_Q, points
+from normlab.plots._paint import told_apart
 from normlab.plots._rows import Rows, with_depth
 from normlab.vocabulary import COMPARED
 
@@ -138,7 +139,10 @@ def _theory(placed: pd.DataFrame, panels: bool) -> str:
     expected = placed[placed["source"] == "theory"]
     if not expected["centre"].notna().any():
         return ""
+    several = panels and expected["depth"].nunique() > 1
+    drawn = sorted({depth for panel in expected["panel"].unique() for depth in told_apart(placed, str(panel))})
+    named = f", of L = {', '.join(map(str, drawn[:-1]))} and {drawn[-1]} as named at their ends" if drawn else ""
     if not expected["low"].notna().any():
-        return "Dots: theory."
-    whose = " for the deepest model" if panels and expected["depth"].nunique() > 1 else ""
-    return f"Dots: theory, with thin lines one standard deviation of a seed away{whose}."
+        return f"Dots: theory{named}."
+    whose = " for the deepest model" if several else ""
+    return f"Dots: theory{named}; thin lines: one standard deviation of a seed away{whose}."

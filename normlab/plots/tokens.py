@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from normlab.digits import minus, number
 from normlab.plots._curves import points
 from normlab.plots._profile import profile
 from normlab.plots._rows import Rows
-from normlab.plots._words import number, profile_finding
+from normlab.plots._words import profile_finding
 from normlab.plots.plot import Plot
 
 COHERENCE: Final = Rows("grad_coherence", site="stream_grad", sublayers=("embed", "mlp"))
@@ -75,13 +76,13 @@ def token_overlap(
     )
 
 
-def _overlap_change(path: Sequence[float]) -> str:
+def _overlap_change(path: Sequence[float], at: Sequence[int]) -> str:
     first, last = path[0], path[-1]
     if not (np.isfinite(first) and np.isfinite(last)):
         return f"goes from {number(first)} to {number(last)}"
     if abs(last - first) < 0.01:
-        return f"goes from {first:.3f} to {last:.3f}".replace("-", "−")
-    return f"{'rises' if last > first else 'falls'} from {first:.2f} to {last:.2f}".replace("-", "−")
+        return minus(f"goes from {first:.3f} to {last:.3f}")
+    return minus(f"{'rises' if last > first else 'falls'} from {first:.2f} to {last:.2f}")
 
 
 GRAD_COHERENCE: Final = Plot(

@@ -14,7 +14,7 @@ from weakref import WeakMethod, finalize
 from torch import nn
 
 from normlab.recording.called import is_heard, leave, listen
-from normlab.recording.compiled import Eager
+from normlab.recording.compiled import Eager, is_traced
 from normlab.recording.tensors import recomputing
 
 if TYPE_CHECKING:
@@ -82,9 +82,11 @@ class Attachment:
         self.reader: Reader | None = None
         self.eager = Eager()
         self.running = 0
+        # Whether a pass goes on whose end nobody will say, since the model was compiled after the last one.
+        self._endless = False
 
     def attach(self, calls: Calls, reader: "Reader | None" = None) -> None:
-        """Start calling, until :meth:`detach`, or until nobody else holds the object that is told.
+        """Start calling, or begin anew, until :meth:`detach`, or until nobody else holds the object that is told.
 
         Args:
             calls: who is told: methods of one object.
@@ -94,13 +96,14 @@ class Attachment:
             RecordingError: compiled code is running, which runs past whoever listens.
         """
         self.eager.check()
-        self._calls, self._thread = Calls(*map(_weakly, calls)), get_ident()
-        self.running, self.reader = 0, reader
-        self._given_up = finalize(calls.ran.__self__, _weakly(self.detach))  # type: ignore[attr-defined]
-        self._given_up.atexit = False
+        if self._calls is None:
+            self._calls = Calls(*map(_weakly, calls))
+            self._given_up = finalize(calls.ran.__self__, _weakly(self.detach))  # type: ignore[attr-defined]
+            self._given_up.atexit = False
+            listen(self._modules, self)
+        self.running, self.reader, self._thread, self._endless = 0, reader, get_ident(), False
         if reader is not None:
             reader.listen(self._thread, self._model, _UNSEEN)
-        listen(self._modules, self)
 
     def detach(self) -> None:
         """Stop calling."""
@@ -112,7 +115,8 @@ class Attachment:
 
     def hears(self) -> bool:
         """Whether what runs now is seen."""
-        return self._calls is not None and not _UNSEEN.get() and (get_ident() == self._thread or recomputing())
+        here = self._calls is not None and not _UNSEEN.get() and (get_ident() == self._thread or recomputing())
+        return here and not is_traced()
 
     def starts(self, module: nn.Module) -> None:
         """Say that the model starts, if it does.
@@ -123,7 +127,7 @@ class Attachment:
         if not self.eager.forced:
             self.eager.check()
         if module is self._model:
-            self.running += 1
+            self.running, self._endless = self.running + 1, False
             if self.eager.forced:
                 # Modules may have been compiled since.
                 listen(self._modules, self)
@@ -132,6 +136,7 @@ class Attachment:
         else:
             # The model was compiled since, and so may others have been.
             listen(self._modules, self)
+            self._endless = True
         calls = self._calls
         if calls is not None:
             try:
@@ -154,3 +159,7 @@ class Attachment:
             calls = self._calls
             if calls is not None:
                 calls.ended(failed)
+        elif failed and self._endless and self._calls is not None:
+            # What a module raises that a model calls most likely ends the model too.
+            self._endless = False
+            self._calls.ended(True)

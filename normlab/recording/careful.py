@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from normlab.recording.tokens import TokenMoments, added, blocks, joined
+from normlab.recording.tokens import Piece, TokenMoments, blocks, joined, together
 
 #: Elements of a piece: four float64 tensors of this size stay in a second-level cache of 2 MiB.
 PIECE: Final = 48 * 1024
@@ -24,16 +24,14 @@ def careful_activation(
     if not x.numel():
         return _of_nothing(x, 3, 2)
     parts, good, nonfinite = _finite(x, keep)
-    pieces = [[_activation_piece(part.double().masked_fill(~real, 0)) for part, real in block] for block in parts]
-    mean, squares, fourth, high, low = (
-        joined([[part[row] for part in block] for block in pieces]) for row in (0, 1, 2, 5, 6)
+    (mean, squares, fourth, high, low), sequences, _ = together(
+        (_activation_piece(part.double().masked_fill(~real, 0)) for part, real in block) for block in parts
     )
-    sequences = tuple(added([[part[row] for part in block] for block in pieces]) for row in (3, 4))
     tokens = mean.masked_fill(~good, torch.nan), squares, fourth
     return TokenMoments(tokens, sequences, (high.amax(), low.amin()), nonfinite, x.shape[2])
 
 
-def _activation_piece(part: Tensor) -> tuple[Tensor, ...]:
+def _activation_piece(part: Tensor) -> Piece:
     high, low = part.amax(-1), part.amin(-1)
     # A constant token's mean may round; its spread is zero by definition.
     mean = torch.where(high == low, high, part.mean(-1))
@@ -44,7 +42,7 @@ def _activation_piece(part: Tensor) -> tuple[Tensor, ...]:
     fourth = vector_norm(centred.square_().div_(spread.unsqueeze(-1)), dim=-1) * squares
     norm = vector_norm(part, dim=-1)
     unit = torch.where(norm > 0, 1 / norm, 0.0)
-    return mean, squares, fourth, part.sum(1), (part * unit.unsqueeze(-1)).sum(1), high, low
+    return Piece((mean, squares, fourth, high, low), (part.sum(1), (part * unit.unsqueeze(-1)).sum(1)))
 
 
 def careful_gradient(
@@ -54,14 +52,14 @@ def careful_gradient(
     if not g.numel():
         return _of_nothing(g, 1, 1)
     parts, good, nonfinite = _finite(g, keep)
-    pieces = [[_gradient_piece(part.double().masked_fill(~real, 0)) for part, real in block] for block in parts]
-    norm, largest = (joined([[part[row] for part in block] for block in pieces]) for row in (0, 2))
-    total = added([[part[1] for part in block] for block in pieces])
-    return TokenMoments((norm.masked_fill(~good, torch.nan),), (total,), (largest.amax(),), nonfinite, g.shape[2])
+    (norm, largest), sequences, _ = together(
+        (_gradient_piece(part.double().masked_fill(~real, 0)) for part, real in block) for block in parts
+    )
+    return TokenMoments((norm.masked_fill(~good, torch.nan),), sequences, (largest.amax(),), nonfinite, g.shape[2])
 
 
-def _gradient_piece(part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return vector_norm(part, dim=-1), part.sum(1), part.abs().amax(-1)
+def _gradient_piece(part: Tensor) -> Piece:
+    return Piece((vector_norm(part, dim=-1), part.abs().amax(-1)), (part.sum(1),))
 
 
 def careful_pair(

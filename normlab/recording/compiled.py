@@ -53,6 +53,18 @@ def is_compiled(model: nn.Module) -> bool:
     )
 
 
+def is_traced() -> bool:
+    """Whether what runs is being written down, by ``torch.jit.trace``, ``make_fx`` or ``torch.export``.
+
+    What is done with its tensors would be written down too.
+    """
+    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) or torch._C._get_tracing_state():
+        return True
+    # Older versions of torch do not tell.
+    exporting = getattr(torch.compiler, "is_exporting", None)
+    return exporting is not None and bool(exporting())
+
+
 def _wrappers() -> tuple[type[nn.Module], ...]:
     """Return the class of compiled modules, without loading the compiler where nothing is compiled."""
     frames = sys.modules.get("torch._dynamo.eval_frame")

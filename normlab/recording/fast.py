@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from normlab.recording.scratch import scratch
-from normlab.recording.tokens import TokenMoments, Wanted, added, blocks, joined, working_dtype
+from normlab.recording.tokens import Piece, TokenMoments, Wanted, blocks, joined, together, working_dtype
 
 #: Elements of a piece: with its temporary it stays in a second-level cache of 2 MiB.
 PIECE: Final = 192 * 1024
@@ -45,16 +45,10 @@ def fast_activation(
 ) -> TokenMoments | None:
     """Return the centred moments of every token, or ``None`` where they need more care."""
     dtype, width = working_dtype(x), x.shape[2]
-    pieces = [
-        [_activation_piece(_working(part, kept, dtype), kept, wanted) for part, kept in block]
+    tokens, sequences, largest = together(
+        (_activation_piece(_working(part, kept, dtype), kept, wanted) for part, kept in block)
         for block in _parts(x, keep, PIECE)
-    ]
-    if len(pieces) == 1 and len(pieces[0]) == 1:
-        tokens, sequences, largest = pieces[0][0]
-    else:
-        tokens = tuple(joined([[part[0][row] for part in block] for block in pieces]) for row in range(3))
-        sequences = tuple(added([[part[1][row] for part in block] for block in pieces]) for row in range(2))
-        largest = tuple(extreme for block in pieces for part in block for extreme in part[2])
+    )
     spread = _spread(tokens[0], tokens[1], width, keep)
     if spread is None:
         return None
@@ -63,15 +57,13 @@ def fast_activation(
     return TokenMoments(tokens, sequences, largest, 0, width, spread if keep is None else None)
 
 
-def _activation_piece(
-    part: Tensor, kept: Tensor | None, wanted: Wanted
-) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+def _activation_piece(part: Tensor, kept: Tensor | None, wanted: Wanted) -> Piece:
     mean = part.mean(-1, keepdim=True)
     work = torch.sub(part, mean, out=scratch(part, 0)).square_()
     squares = work.sum(-1)
     fourth = _norm(work, spoil=True) if wanted.fourth else squares
     largest = (part.amax(), part.amin()) if wanted.largest else (squares[0, 0],)
-    total = direction = squares
+    total = direction = squares[:, :1]
     if wanted.direction:
         norm = torch.addcmul(squares.unsqueeze(-1), mean, mean, value=part.shape[2]).sqrt_()
         if kept is not None:
@@ -82,7 +74,7 @@ def _activation_piece(
             total, direction = part.sum(1), torch.div(part, norm, out=work).sum(1)
     elif wanted.total:
         total = part.sum(1)
-    return (mean.squeeze(-1), squares, fourth), (total, direction), largest
+    return Piece((mean.squeeze(-1), squares, fourth), (total, direction), largest)
 
 
 def _products(part: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,26 +102,23 @@ def fast_gradient(
 ) -> TokenMoments | None:
     """Return the norm of every token, or ``None`` where it needs more care."""
     dtype, width = working_dtype(g), g.shape[2]
-    pieces = [
-        [_gradient_piece(_working(part, kept, dtype), wanted) for part, kept in block]
+    (norm,), sequences, largest = together(
+        (_gradient_piece(_working(part, kept, dtype), wanted) for part, kept in block)
         for block in _parts(g, keep, GRADIENT_PIECE)
-    ]
-    norm = joined([[part[0] for part in block] for block in pieces])
-    total = added([[part[1] for part in block] for block in pieces])
-    largest = tuple(extreme for block in pieces for part in block for extreme in part[2])
+    )
     norms, (low, high) = norm.numpy(), (bound * width**0.5 for bound in _SQUARE_RANGE[dtype])
     if not (norms.min() > low and norms.max() < high):
         if not _rest_is_zero((norms > low) & (norms < high), norms == 0, g, keep):
             return None
     if keep is not None:
         norm.masked_fill_(~keep, torch.nan)
-    return TokenMoments((norm,), (total,), largest, 0, width)
+    return TokenMoments((norm,), sequences, largest, 0, width)
 
 
-def _gradient_piece(part: Tensor, wanted: Wanted) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+def _gradient_piece(part: Tensor, wanted: Wanted) -> Piece:
     norm = _norm(part)
-    total = part.sum(1) if wanted.total else norm
-    return norm, total, (part.amax(), part.amin()) if wanted.largest else (norm[0, 0],)
+    total = part.sum(1) if wanted.total else norm[:, :1]
+    return Piece((norm,), (total,), (part.amax(), part.amin()) if wanted.largest else (norm[0, 0],))
 
 
 def fast_pair(

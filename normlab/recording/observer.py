@@ -12,7 +12,8 @@ from normlab.recording.known import Known
 from normlab.recording.ledger import Entry, Ledger, Record, Waiting
 from normlab.recording.moments import activation_moments, gradient_moments, pair_moments
 from normlab.recording.native import library
-from normlab.recording.problems import HIDDEN, is_hidden, problem_of, sequences_of
+from normlab.recording.odd import silent
+from normlab.recording.problems import problem_of, sequences_of, unread
 from normlab.recording.scores import scores_sums
 from normlab.recording.tensors import Seen, by_head, quiet, recomputing, select, tensors_in
 from normlab.recording.tokens import Wanted, as_sequences
@@ -206,7 +207,7 @@ class Observer:
 
     def _alone(self, value: object, port: PortWatch, call: int, again: bool) -> object:
         """Observe each tensor of a container for itself, and return nothing else to observe if there were any."""
-        parts = [(path, part) for path, part in tensors_in(value) if part.is_floating_point()]
+        parts = [(path, part) for path, part in tensors_in(value) if silent(part) or part.is_floating_point()]
         for path, part in parts:
             self._observe(part, part, self.watches.part(port, path), call, again)
         return None if parts else value
@@ -246,15 +247,17 @@ class Observer:
         assert self.ledger is not None
         for slot, scores in watch.scores:
             query, key = (select(port.side, port.path, *ran) for port in (scores.query, scores.key))
-            if is_hidden(query) or is_hidden(key):
-                self.reasons[slot] = HIDDEN
+            if problem := unread(query) or unread(key):
+                self.reasons[slot] = problem
                 continue
             for head, sums in enumerate(scores_sums(query, key, scores, self.mask)):
                 self.ledger.add(Entry(slot, call, query.dtype, head), sums)
         if watch.loss is not None:
             slot, port = watch.loss
             value = select(port.side, port.path, *ran)
-            if not is_hidden(value):
+            if problem := unread(value):
+                self.reasons[slot] = problem
+            else:
                 self.ledger.book(self.ledger.loss(value), (slot,), 0, value.dtype)
 
     def _compare(self, pair: Pair, values: list[Any], call: int) -> str:

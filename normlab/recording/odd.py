@@ -13,6 +13,10 @@ from normlab.recording.plan import Parameter
 PIECE: Final = 64 * 256
 #: Why a tensor has no value whose storage holds less than its entries.
 FREED: Final = "its memory was freed"
+#: Why there is no value where all entries are finite, and none of them is above :data:`SMALLEST`.
+TOO_SMALL: Final = "too small to be squared in float64"
+#: The square of a smaller number loses bits in float64, or all of it.
+SMALLEST: Final = 1e-150
 
 _PLAIN: Final = (Tensor, nn.Parameter)
 _USUAL: Final = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -39,6 +43,20 @@ def unreadable(tensor: Tensor) -> str:
     ):
         return _refused(tensor)
     return FREED if _is_dense(tensor) and is_freed(tensor) else ""
+
+
+def silent(tensor: Tensor) -> str:
+    """Say why nothing can be read of a tensor of a class of its own, which raises where others answer, or nothing."""
+    if type(tensor) in _PLAIN:
+        return ""
+    try:
+        for name in ("dtype", "layout", "is_nested", "is_meta", "shape", "requires_grad", "device"):
+            getattr(tensor, name)
+        for name in ("is_floating_point", "dim", "numel", "detach", "is_inference"):
+            getattr(tensor, name)()
+    except Exception:  # whatever its author chose
+        return _refused(tensor)
+    return ""
 
 
 def part_of(tensor: Tensor, part: Parameter) -> Tensor:

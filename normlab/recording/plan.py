@@ -118,7 +118,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Absent:
-    """A site that this model does not have, and why."""
+    """A site that this model does not have, or without a site what stands in for a parameter, and why."""
 
     address: Address
     reason: str

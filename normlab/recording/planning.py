@@ -35,4 +35,5 @@ def plan_of(model: nn.Module, tree: Tree | None = None) -> SitePlan:
 
 
 def _without_stream(model: nn.Module, reason: str) -> SitePlan:
-    return replace(generic_plan(model), absent=(Absent(Address(site="stream"), reason),))
+    plan = generic_plan(model)
+    return replace(plan, absent=(*plan.absent, Absent(Address(site="stream"), reason)))

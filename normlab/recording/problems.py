@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from normlab.errors import RecordingError
-from normlab.recording.odd import unreadable
+from normlab.recording.odd import silent, unreadable
 from normlab.recording.tensors import arranged, quiet
 from normlab.recording.tokens import as_sequences
 from normlab.recording.watches import PortWatch
@@ -18,6 +18,13 @@ HIDDEN: Final = "inside a transform of torch.func, which hides its numbers"
 def is_hidden(value: Any) -> bool:
     """Say whether a transform of torch.func stands between a tensor and its numbers."""
     return isinstance(value, Tensor) and bool(torch._C._functorch.is_functorch_wrapped_tensor(value))
+
+
+def unread(value: Any) -> str:
+    """Say why a tensor's numbers cannot be read, whatever they are, or nothing."""
+    if not isinstance(value, Tensor):
+        return "not there"
+    return HIDDEN if is_hidden(value) else silent(value) or unreadable(value)
 
 
 def problem_of(value: Any, port: PortWatch, mask: Tensor | None, tokens: tuple[int, int]) -> str:
@@ -34,6 +41,8 @@ def problem_of(value: Any, port: PortWatch, mask: Tensor | None, tokens: tuple[i
     """
     if value is None:
         return "not there"
+    if isinstance(value, Tensor) and (reason := silent(value)):
+        return reason
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return "not a floating-point tensor"
     if is_hidden(value):

@@ -182,12 +182,13 @@ class Recorder:
                 self._attachment.eager.refuse_missed()
             self._ended[self._step] = self._closed()
             self._observer.close()
-            self._attachment.detach()
             if self._graph and not self._warned and self._selection.quantities & {"grad_norm", "grad_rms"}:
                 self._warned = warn_if_cleared(parameter for _, parameter in self._parameters.standing.every())
         self._stepped = True
         self._step += 1
-        if not self._pausing:
+        if self._pausing:
+            self._attachment.detach()
+        else:
             self._open()
 
     def state(self) -> State:

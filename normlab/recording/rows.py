@@ -1,12 +1,14 @@
 """From a recorder's state to the table."""
 
 from collections.abc import Iterator, Sequence
+from math import isfinite, isinf
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from normlab.recording.formulas import Column, branch_gain, columns_of
+from normlab.recording.odd import SMALLEST, TOO_SMALL
 from normlab.recording.parameters import Role, RoleSums
 from normlab.recording.plan import Address
 from normlab.recording.state import SiteKey, State, StepState
@@ -16,6 +18,9 @@ from normlab.table import normalise, ordered
 
 #: Quantities of which a zero is a plain number.
 _COUNTS: Final = ("nonfinite", "count", "loss")
+
+_WITHOUT_SQUARES: Final = ("mean", "max_abs")
+_TOO_LARGE: Final = "too large to be squared in float64"
 
 _OF_PAIR: Final = ("update_ratio", "alignment", "covariance", "lost_share")
 _OF_PARAMETER: Final = ("grad_norm", "grad_rms", "param_rms", "nonfinite")
@@ -100,9 +105,10 @@ def _gains(step: int, one: StepState, state: State) -> Iterator[Rows]:
 
 def _without_value(step: int, one: StepState, state: State) -> Iterator[Rows]:
     for (address, kind), reason in (*one.missing.items(), *one.absent.items()):
-        if address.site not in state.sites:
+        if address.site and address.site not in state.sites:
             continue
         names = (*_QUANTITIES[kind], *(["branch_gain"] if address.site == "branch" and kind == "activation" else []))
+        names = names if address.site else _OF_PARAMETER
         asked = [name for name in names if name in state.quantities]
         key = _row_key(step, address)
         yield Rows([key], asked, np.full((1, len(asked)), np.nan), np.full((1, len(asked)), reason, dtype=object))
@@ -127,8 +133,9 @@ def _of_role(sums: RoleSums) -> dict[str, tuple[float, str]]:
         none = float("nan"), _alone(sums.without) or "empty"
         return {"grad_norm": none, "grad_rms": none, "param_rms": own, "nonfinite": none}
     finite = sums.gradient_entries - sums.nonfinite
-    norm = sums.gradient_squares**0.5 if finite else float("nan")
+    norm = sums.gradient_squares**0.5 if finite and isfinite(sums.gradient_squares) else float("nan")
     status = "nonfinite" if sums.nonfinite else "exact-zero" if norm == 0 else "ok"
+    status = _TOO_LARGE if status == "ok" and isinf(sums.gradient_squares) else status
     if sums.without and status == "ok":
         status = f"without {', '.join(sums.without)}"
     return {
@@ -142,13 +149,13 @@ def _of_role(sums: RoleSums) -> dict[str, tuple[float, str]]:
 def _of_size(sums: RoleSums) -> tuple[float, str]:
     """Return the root mean square of the finite entries of parameters."""
     finite = sums.entries - sums.broken
-    size = (sums.squares / finite) ** 0.5 if finite else float("nan")
+    size = (sums.squares / finite) ** 0.5 if finite and isfinite(sums.squares) else float("nan")
     if sums.unread:
         return size, f"without {', '.join(sums.unread)}" if finite else _alone(sums.unread)
     if sums.broken:
         return size, "nonfinite"
     if size != size:
-        return size, "parameters differ" if sums.entries else "empty"
+        return size, _TOO_LARGE if isinf(sums.squares) else "parameters differ" if sums.entries else "empty"
     return size, "ok" if size else "exact-zero"
 
 
@@ -160,6 +167,7 @@ def _alone(reasons: tuple[str, ...]) -> str:
 def _rows(keys: list[tuple[Any, ...]], names: list[str], columns: dict[str, Column], sums: list[Sums]) -> Rows:
     """Put values side by side, with the status of each."""
     tokens, incomplete = _entered(sums)
+    extreme = np.array([_extreme(one) for one in sums], dtype=object)
     values = np.stack([columns[name].values for name in names], axis=1)
     statuses = np.full(values.shape, "ok", dtype=object)
     for index, name in enumerate(names):
@@ -171,10 +179,21 @@ def _rows(keys: list[tuple[Any, ...]], names: list[str], columns: dict[str, Colu
             # Why a pair has no value says more than that some of its tokens were left out.
             stands = (sums[0].kind != "pair") | ~np.isnan(value) | (tokens == 0)
             status = np.where(np.isinf(value) | incomplete & stands, "nonfinite", status)
+            if name not in _WITHOUT_SQUARES:
+                status, value[extreme != ""] = np.where(extreme != "", extreme, status), np.nan
             statuses[:, index] = status
         elif name == "loss":
             statuses[:, index] = np.where(np.isfinite(value), "ok", "nonfinite")
     return Rows(keys, names, values, statuses)
+
+
+def _extreme(sums: Sums) -> str:
+    """Say why what follows from squares has no value although all entries are finite, as for 1e200 in float64."""
+    if sums.kind == "loss" or sums.values[1]:
+        return ""
+    if np.isinf(sums.values).any():
+        return _TOO_LARGE
+    return TOO_SMALL if 0 < sums.largest < SMALLEST else ""
 
 
 def _entered(sums: list[Sums]) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from normlab.recording.native import native_sizes
-from normlab.recording.odd import careful_size, is_usual, odd_size, part_of
+from normlab.recording.odd import SMALLEST, TOO_SMALL, careful_size, is_usual, odd_size, part_of
 from normlab.recording.plan import Parameter
 
 #: Entries whose norm is taken in one go in float32: longer runs of additions lose digits of equal entries.
@@ -51,12 +51,21 @@ def sizes_of(tensors: Sequence[Tensor], parts: Sequence[Parameter]) -> tuple[np.
             index: piece for index, piece in zip(usual, pieces, strict=True) if piece.device == device and piece.numel()
         }
         sizes[[*here], 1:] = _sizes_by_runs([*here.values()])
-    reasons = {}
+    reasons = {
+        index: TOO_SMALL for index, piece in zip(usual, pieces, strict=True) if _is_small(piece, sizes[index, 1])
+    }
+    for index in reasons:
+        sizes[index, 1:] = 0, sizes[index, 0]
     for index in sorted(set(rest).difference(usual)):
         sizes[index], reason = odd_size(tensors[index], parts[index])
         if reason:
             reasons[index] = reason
     return sizes, reasons
+
+
+def _is_small(piece: Tensor, squares: float) -> bool:
+    """Say whether all entries are so small that their squares say nothing, and not all of them zero."""
+    return piece.dtype == torch.float64 and bool(squares < SMALLEST**2) and bool(piece.any())
 
 
 def _sizes_by_runs(tensors: Sequence[Tensor]) -> np.ndarray:

@@ -1,8 +1,9 @@
 """The parameters of a plan where they stand in a model, and whether they are still those that the first pass had."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from operator import is_
-from typing import Any, NamedTuple
+from itertools import chain
+from operator import attrgetter, is_
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,8 @@ from normlab.recording.native import marks
 from normlab.recording.odd import unreadable
 from normlab.recording.problems import is_hidden
 from normlab.recording.tree import Tree
+
+_PARAMETERS: Final = attrgetter("_parameters")
 
 
 class Mark(NamedTuple):
@@ -59,19 +62,29 @@ class Standing:
 
     def _find(self, tree: Tree) -> None:
         """Find out where the parameters stand."""
-        self._children = [module._modules for module in tree.modules.values()]
-        # Modules may say that they equal others: it is which ones they are that counts.
-        self._before = [[*children.values()] for children in self._children]
-        self._owners = [(module, module._parameters) for module in tree.modules.values()]
+        modules = tree.modules.values()
+        self._children = [module._modules for module in modules]
+        self._before = self._below()
+        # A scripted module gives another object each time, which shows the same parameters.
+        self._owning = [module for module in modules if isinstance(module._parameters, dict)]
+        self._owners = [module._parameters for module in self._owning]
         self._names = tree.places
         nowhere: tuple[dict[str, Tensor | None], str] = {}, ""
         self._places = [tree.places.get(name, nowhere) for name in self._planned]
 
+    def _below(self) -> tuple[list[int], list[nn.Module | None]]:
+        """Return how many children each module has, and all of them."""
+        # Those of a scripted module are no dictionary.
+        return [*map(len, self._children)], [*chain.from_iterable(children.values() for children in self._children)]
+
     def _find_again(self) -> None:
         """Find out anew where the parameters stand if a module, or all that a module has, has been replaced."""
-        # A scripted module gives another object each time, which shows the same ones.
-        if not all(map(_same_ones, self._children, self._before)) or any(
-            module._parameters is not owner and type(owner) is dict for module, owner in self._owners
+        (numbers, below), (numbers_before, before) = self._below(), self._before
+        # Modules may say that they equal others: it is which ones they are that counts.
+        if not (
+            numbers == numbers_before
+            and all(map(is_, below, before))
+            and all(map(is_, map(_PARAMETERS, self._owning), self._owners))
         ):
             self._find(Tree.of(self._model))
 
@@ -111,11 +124,6 @@ class Standing:
             if held is not there and _differ(held, there):
                 return name
         return ""
-
-
-def _same_ones(children: Any, before: Sequence[nn.Module | None]) -> bool:
-    # Those of a scripted module are no dictionary.
-    return len(children) == len(before) and all(map(is_, children.values(), before))
 
 
 def _differ(one: Tensor | None, other: Tensor | None) -> bool:

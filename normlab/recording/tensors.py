@@ -1,5 +1,6 @@
 """Reading tensors out of a running module without disturbing it."""
 
+import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
@@ -13,6 +14,8 @@ from normlab.recording.plan import Layout
 
 _NOTHING: Final = nullcontext()
 
+#: Keys of containers that names have as they are: no number, and without dots and what is put around keys.
+_PLAIN: Final = re.compile(r"""(?!-?\d+$)[^.'"\[\]\\]+""")
 #: Containers inside one another that are looked into: some make what they hold when they are asked, without end.
 _DEEPEST: Final = 500
 
@@ -87,6 +90,14 @@ def tensors_in(value: Any) -> Iterator[tuple[tuple[int | str, ...], Tensor]]:
                 break
         else:
             entered.pop()
+
+
+def shown(key: int | str) -> str:
+    """Return a key as a name has it: in quotes where it would read as another one, or as several."""
+    if isinstance(key, int):
+        return int.__repr__(key)
+    text = str.__str__(key)
+    return text if _PLAIN.fullmatch(text) else repr(text)
 
 
 def _held(value: Any) -> Iterator[tuple[Any, Any]]:

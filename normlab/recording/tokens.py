@@ -1,11 +1,15 @@
 """What the tokens of a tensor contribute to the sums: a few floats a token, and a vector or two a sequence."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+#: Runs of a sequence whose numbers are kept apart: many small tensors splinter the memory that large ones give back.
+_KEPT: Final = 16
 
 
 class TokenMoments(NamedTuple):
@@ -28,6 +32,20 @@ class TokenMoments(NamedTuple):
     nonfinite: Tensor | int
     width: int
     spread: tuple[float, float] | None = None
+
+
+class Piece(NamedTuple):
+    """What a piece of a tensor contributes to :class:`TokenMoments`.
+
+    Attributes:
+        tokens: rows of numbers, ``[sequence, token]``.
+        sequences: sums over the tokens of each sequence, ``[sequence, feature]``.
+        largest: numbers the largest of which, signs aside, is the largest of the piece.
+    """
+
+    tokens: tuple[Tensor, ...]
+    sequences: tuple[Tensor, ...]
+    largest: tuple[Tensor, ...] = ()
 
 
 class PairMoments(NamedTuple):
@@ -106,8 +124,39 @@ def joined(rows: list[list[Tensor]]) -> Tensor:
     return torch.cat([block[0] if len(block) == 1 else torch.cat(block, 1) for block in rows])
 
 
-def added(vectors: list[list[Tensor]]) -> Tensor:
-    """Put sums over the tokens of each piece of :func:`blocks` together: added over the runs of a sequence."""
-    if len(vectors) == 1 and len(vectors[0]) == 1:
-        return vectors[0][0]
-    return torch.cat([block[0] if len(block) == 1 else torch.stack(block).double().sum(0) for block in vectors])
+def together(pieces: Iterable[Iterable[Piece]]) -> Piece:
+    """Put what the pieces of :func:`blocks` contribute together, in float64 where runs of a sequence are added.
+
+    Pieces are taken one by one, and none is kept: the sums over runs of one token are as large as the tensor.
+    """
+    found = [_of_runs(iter(block)) for block in pieces]
+    if len(found) == 1:
+        return found[0]
+    tokens, sequences, largest = zip(*found, strict=True)
+    return Piece(
+        tuple(map(torch.cat, zip(*tokens, strict=True))),
+        tuple(map(torch.cat, zip(*sequences, strict=True))),
+        tuple(extreme for each in largest for extreme in each),
+    )
+
+
+def _of_runs(runs: Iterator[Piece]) -> Piece:
+    first = next(runs)
+    rows, sums, largest = [first.tokens], first.sequences, [*first.largest]
+    done: list[tuple[Tensor, ...]] = []
+    for run in runs:
+        if not done and len(rows) == 1:
+            # Copies, also of float64: what nobody wants may share its memory with what is wanted.
+            sums = tuple(one.to(torch.float64, copy=True) for one in sums)
+        for one, two in zip(sums, run.sequences, strict=True):
+            one.add_(two)
+        rows.append(run.tokens)
+        largest += run.largest
+        if len(rows) == _KEPT:
+            done.append(_end_to_end(rows))
+            rows, largest = [], [torch.stack(largest).abs_().amax()] if largest else []
+    return Piece(_end_to_end([*done, *rows]), sums, tuple(largest)) if done or len(rows) > 1 else first
+
+
+def _end_to_end(rows: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    return tuple(torch.cat(row, 1) for row in zip(*rows, strict=True))

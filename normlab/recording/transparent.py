@@ -1,11 +1,13 @@
 """Proof that recording a model changes no bit of what it computes, and what it costs in time and memory."""
 
+import inspect
 import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final
 
 import torch
@@ -17,7 +19,7 @@ from normlab.recording.buffers import buffers_as_before
 from normlab.recording.compiled import is_compiled
 from normlab.recording.memory import Bytes, meter_of
 from normlab.recording.recorder import record
-from normlab.recording.tensors import tensors_in
+from normlab.recording.tensors import shown, tensors_in
 
 #: How many spacings of its dtype a compiled model's result may be away from that of its code as it is written.
 _SPACINGS: Final = 16
@@ -62,10 +64,10 @@ class Transparency:
 def check_transparent(model: nn.Module, batch: Any, *, repeats: int = 5) -> Transparency:
     """Run a model bare and recorded, and compare every bit of its outputs and gradients.
 
-    The loss is ``model.loss(*batch)`` where the model has one, otherwise a fixed random projection of
-    its floating-point outputs. Gradients of floating-point inputs are compared too. The model's
-    gradients, buffers and the random state are as before afterwards. A compiled model is recorded
-    uncompiled, so that its numbers differ in the rounding: they are compared to 16 spacings of their dtype.
+    The loss is ``model.loss(*batch)`` where that is a method that takes the batch and gives a number, otherwise a
+    fixed random projection of all that it, or the model, returns. Gradients of inputs that are no whole numbers are
+    compared too. The model's gradients, buffers and the random state are as before afterwards. A compiled model is
+    recorded uncompiled, so that its numbers differ in the rounding: they are compared to 16 spacings of their dtype.
 
     Args:
         model: the model.
@@ -78,6 +80,8 @@ def check_transparent(model: nn.Module, batch: Any, *, repeats: int = 5) -> Tran
     Raises:
         RecordingError: a bit differs, or already differs between two bare passes, or there is nothing to compare.
     """
+    if name := next((name for name, parameter in model.named_parameters() if parameter.is_meta), ""):
+        raise RecordingError(f"the parameter {name!r} has no numbers, on the device meta: give a model with weights")
     with _as_before(model):
         first, again = _run(model, batch, nullcontext()), _run(model, batch, nullcontext())
         if not first:
@@ -116,7 +120,8 @@ def _compared(bare: dict[str, Tensor], recorded: dict[str, Tensor], *, compiled:
     worst = 0.0
     for name, tensor in bare.items():
         away = _distance(tensor, recorded[name])
-        if not away <= _SPACINGS * (torch.finfo(tensor.dtype).eps if tensor.is_floating_point() else 0.0):
+        continuous = tensor.is_floating_point() or tensor.is_complex()
+        if not away <= _SPACINGS * (torch.finfo(tensor.dtype).eps if continuous else 0.0):
             raise RecordingError(
                 f"compiled code changes {name} by {away:.1e} of its size, and a compiled model is recorded as its "
                 "code is written: record it before it is compiled"
@@ -129,7 +134,9 @@ def _distance(one: Tensor, two: Tensor) -> float:
     """Return how far two tensors are apart, as a share of the first one's size."""
     if one.shape != two.shape:
         return float("inf")
-    size, away = float(one.double().norm()), float((one.double() - two.double()).norm())
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    first, second = (each.to_dense().to(wide) if _is_sparse(each) else each.to(wide) for each in (one, two))
+    size, away = float(first.norm()), float((first - second).norm())
     return away / size if size else away
 
 
@@ -172,24 +179,38 @@ def _step(
 
 
 def _forward(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Tensor], Tensor]:
-    if callable(loss_of := getattr(model, "loss", None)):
-        loss = loss_of(*args, **kwargs)
-        return {"loss": loss}, loss
-    outputs = dict(_tensors(model(*args, **kwargs)))
+    own = getattr(model, "loss", None)
+    result = own(*args, **kwargs) if own is not None and _takes(own, args, kwargs) else model(*args, **kwargs)
+    if isinstance(result, Tensor) and result.is_floating_point() and not result.dim():
+        return {"loss": result}, result
+    outputs = dict(_tensors(result))
     generator = torch.Generator().manual_seed(0)
     loss = torch.zeros((), dtype=torch.float64)
     for tensor in outputs.values():
-        if tensor.is_floating_point() and tensor.requires_grad:
-            weights = torch.randn(tensor.shape, generator=generator).to(tensor)
-            loss = loss + (tensor * weights).sum().to("cpu", torch.float64)
+        for part in _parts(tensor.to_dense() if tensor.requires_grad and _is_sparse(tensor) else tensor):
+            if part.requires_grad:
+                real = torch.view_as_real(part.resolve_conj()) if part.is_complex() else part
+                weights = torch.randn(real.shape, generator=generator).to(real)
+                loss = loss + (real * weights).sum().to("cpu", torch.float64)
     return outputs, loss
+
+
+def _takes(loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Say whether a model's attribute is a loss of a batch: a method, and not the function of a result and a target."""
+    if not inspect.ismethod(loss):
+        return False
+    try:
+        inspect.signature(loss).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 def _arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     def fresh(value: Any) -> Any:
         if isinstance(value, Tensor):
             copy = value.detach().clone()
-            return copy.requires_grad_() if copy.is_floating_point() else copy
+            return copy.requires_grad_() if copy.is_floating_point() or copy.is_complex() else copy
         return value
 
     if isinstance(batch, Mapping):
@@ -200,7 +221,7 @@ def _arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def _tensors(value: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor in nested containers, by its place."""
     for path, tensor in tensors_in(value):
-        yield ".".join(map(str, path)) or "0", tensor
+        yield ".".join(map(shown, path)) or "0", tensor
 
 
 def _difference(one: dict[str, Tensor], two: dict[str, Tensor]) -> str:
@@ -212,10 +233,35 @@ def _difference(one: dict[str, Tensor], two: dict[str, Tensor]) -> str:
 
 
 def _same_bits(one: Tensor, two: Tensor) -> bool:
-    if one.shape != two.shape or one.dtype != two.dtype:
+    if one.shape != two.shape or one.dtype != two.dtype or one.layout != two.layout:
         return False
-    # As bytes, so that NaN equals itself and 0 does not equal -0.
-    return bool(torch.equal(*(tensor.detach().contiguous().flatten().view(torch.uint8) for tensor in (one, two))))
+    pairs = zip_longest(_parts(one), _parts(two), fillvalue=one.new_empty(0))
+    return all(first.shape == second.shape and torch.equal(*map(_bits, (first, second))) for first, second in pairs)
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """Return a tensor as bytes, so that NaN equals itself and 0 does not equal -0."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8)
+
+
+def _is_sparse(tensor: Tensor) -> bool:
+    return tensor.layout is not torch.strided and not tensor.is_nested
+
+
+def _parts(tensor: Tensor) -> list[Tensor]:
+    """Return the dense tensors that a tensor is made of."""
+    if tensor.is_nested:
+        return list(tensor.unbind())
+    if tensor.is_quantized:
+        return [tensor.int_repr()]
+    if tensor.layout is torch.sparse_coo:
+        tensor = tensor.coalesce()
+        return [tensor.indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor]
 
 
 def _times(model: nn.Module, batch: Any, repeats: int) -> tuple[float, float]:

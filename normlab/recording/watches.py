@@ -1,10 +1,9 @@
 """A plan made ready for a model: for each module, which tensors to look at and where they are booked."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from torch import nn
 
@@ -12,12 +11,10 @@ from normlab.errors import RecordingError, suggest
 from normlab.recording.plan import Address, Observed, Port, Residual, Scores, SitePlan
 from normlab.recording.selection import Selection
 from normlab.recording.sums import Kind
+from normlab.recording.tensors import shown
 
 #: A port without its module: side, path, what is added to it, and the module's call.
 Place: TypeAlias = tuple[str, tuple[int | str, ...], tuple[Port, ...], int | None]
-
-#: Keys of containers that names have as they are: no number, and without dots and what is put around keys.
-_PLAIN: Final = re.compile(r"""(?!-?\d+$)[^.'"\[\]\\]+""")
 
 
 class Slot(NamedTuple):
@@ -217,7 +214,7 @@ class Watches:
     def part(self, whole: PortWatch, path: tuple[int | str, ...]) -> PortWatch:
         """Return the watch of one tensor of a container, which takes the place of the watch of the whole."""
         if (whole, path) not in self._parts:
-            suffix = f"[{'.'.join(map(_shown, path))}]"
+            suffix = f"[{'.'.join(map(shown, path))}]"
             port = replace(whole.port, path=path)
             self._parts[whole, path] = PortWatch(
                 port,
@@ -246,14 +243,6 @@ class Watches:
 def together(one: Port, two: Port) -> bool:
     """Whether two ports are read at the same time."""
     return one.module == two.module and one.call == two.call
-
-
-def _shown(key: int | str) -> str:
-    """Return a key as a name has it: in quotes where it would read as another one, or as several."""
-    if isinstance(key, int):
-        return int.__repr__(key)
-    text = str.__str__(key)
-    return text if _PLAIN.fullmatch(text) else repr(text)
 
 
 def _modules_at(paths: Sequence[str], modules: Mapping[str, nn.Module]) -> list[nn.Module]:

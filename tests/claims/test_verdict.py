@@ -4,6 +4,7 @@ import json
 import pytest
 
 from normlab import claims
+from normlab.digits import minus
 from normlab.errors import NormlabError
 
 FIELDS = (
@@ -30,7 +31,7 @@ def test_json_has_the_agreed_fields_and_only_finite_numbers(verdict):
 
 def test_citation_has_the_numbers_the_domain_and_the_hash(verdict):
     text, regime = verdict.cite(), verdict.regimes[0]
-    numbers = (f"{regime.effect:.3g}", "98% interval", "8 seeds")
+    numbers = (minus(f"{regime.effect:.3g}"), "98% interval", "8 seeds")
     domain = ("depths 4, 8, 16, 32, 64", "width 128", "4 × 64 tokens", "final norm off: not tested")
     for part in (*numbers, *domain, verdict.rows["hash"][:12], verdict.rule_hash):
         assert part in text

@@ -5,6 +5,7 @@ from click.testing import CliRunner, Result
 
 import normlab
 from normlab.cli import main
+from normlab.digits import minus
 
 
 def claims(*words: str) -> Result:
@@ -55,7 +56,7 @@ def test_show_says_how_a_claim_is_decided() -> None:
     claim = normlab.claims.CLAIMS["preln-grad-shrinks-with-depth"]
     text = claims("show", claim.id).stdout
     for part in (claim.statement, claim.regimes[0].rule.text, claim.refuted_by, claim.right_statement):
-        assert part in text
+        assert minus(part) in text
     assert json.loads(claims("show", claim.id, "--json").stdout)["claims"][0]["rule_hash"] == claim.rule_hash
     assert claims("show", "batchnorm-14x").stdout.strip().endswith("Not tested: training")
     assert "Needs: gpu" in claims("show", "rms-faster-on-gpu").stdout
@@ -105,3 +106,13 @@ def test_an_unknown_claim_suggests_what_begins_or_contains_it() -> None:
 def test_list_is_one_line_a_claim_where_there_is_no_terminal() -> None:
     lines = claims("list").stdout.splitlines()
     assert [line.split("\t")[0] for line in lines] == list(normlab.claims.CLAIMS)
+
+
+def test_run_says_at_the_start_how_long_it_takes() -> None:
+    from normlab.claims import plan
+    from normlab.cli.claims_run import _time
+
+    few, all_quick, full = plan(["ln-shift-invariant"], quick=True), plan(quick=True), plan()
+    assert _time(few, 1) == "this takes about 1 min with 1 worker"
+    quick, slow, shared = (int(_time(one, jobs).split()[3]) for one, jobs in ((all_quick, 1), (full, 1), (full, 4)))
+    assert 3 < quick < slow and slow / 4 <= shared <= slow / 4 + 1

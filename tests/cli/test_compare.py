@@ -27,7 +27,7 @@ def test_a_model_with_itself_in_bfloat16(spec: Path, tmp_path: Path) -> None:
     assert [one["layer"] for one in found["layers"]] == [0, 1, 1, 2, 2, 3, 3, 4, 4]
     written = {Path(path).name for path in found["files"]}
     assert {"divergence.svg", "stream_ratio.png", "results.csv.gz", "comparison.json"} <= written
-    assert "They do not part" in result.stderr
+    assert "The streams do not part" in result.stderr
 
 
 def test_two_runs_need_one_model_each(run: Path, tmp_path: Path) -> None:
@@ -63,6 +63,17 @@ def test_two_inspections_are_compared_by_their_tables(spec: Path, tmp_path: Path
     where = "site == 'stream' and quantity == 'median_rms' and layer == 4 and sublayer == 'mlp'"
     expected = two.query(where)["value"].item() / one.query(where)["value"].item()
     assert found["of"] == "runs" and found["layers"][-1]["ratio"] == pytest.approx(expected, rel=1e-12)
+    (differs,) = found["different_data"]  # windows of the same text at other places
+    assert differs == "seed that the windows of text are drawn with (A: 0; B: 1)"
+
+
+def test_no_number_is_cut_at_80_columns(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = normlab("compare", spec, spec, "--dtype-b", "bfloat16", "--tokens", 12).stdout
+    start = said.index("  layer")
+    table = said[start : said.index("divergence: ", start)]
+    assert "…" not in table and max(map(len, table.splitlines())) <= 80
+    assert "Inherited and added do not sum to the divergence" in said
 
 
 @pytest.mark.needs("transformers")

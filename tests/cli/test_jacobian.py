@@ -274,3 +274,19 @@ def test_a_model_that_memory_does_not_hold_is_refused(foreign: str, monkeypatch:
 def test_models_that_are_none_are_one_sentence(line: str, code: int, sentence: str) -> None:
     result = jacobian(line)
     assert result.exit_code == code and sentence in result.stderr
+
+
+def test_a_place_that_is_taken_is_refused_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("normlab.jacobian.measure", None)
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "inspection.json").write_text("{}")
+    for place, says in ((tmp_path / "file", "File exists"), (tmp_path, "holds an inspection (inspection.json)")):
+        result = CliRunner().invoke(main, ["jacobian", "--depth", "1", "--width", "8", "--out", str(place)])
+        assert result.exit_code == 1 and says in result.stderr and "choose another place with --out" in result.stderr
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_what_is_replaced_is_said(tmp_path: Path) -> None:
+    line = ["jacobian", "--depth", "1", "--width", "8", "--tokens", "2", "--quantity", "apjn", "--out", str(tmp_path)]
+    said = [CliRunner().invoke(main, line).stderr for _ in range(2)]
+    assert ["holds Jacobians already, which this one replaces" in text for text in said] == [False, True]

@@ -33,6 +33,12 @@ def loops() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def numbers() -> ModuleType:
+    """plain_numbers.py: what is to be said of them."""
+    return _beside("plain_numbers")
+
+
+@pytest.fixture(scope="session")
 def checkpoints() -> ModuleType:
     """checkpoints.py: tiny checkpoints of transformers."""
     return _beside("checkpoints")

@@ -18,6 +18,7 @@ class Plain:
         inputs: what each sub-layer's first matrix sees.
         logits: the attention logits of each block ``[batch, head, query, key]``, -inf where masked.
         weights: the leaf tensors by name; they have a gradient after ``loss.backward()``.
+        passed: the largest absolute entry that each module takes and gives, in the order in which they run.
         result: the logits over the vocabulary, or the final states.
     """
 
@@ -27,6 +28,7 @@ class Plain:
     updates: dict[tuple[int, str], Tensor] = field(default_factory=dict)
     inputs: dict[tuple[int, str], Tensor] = field(default_factory=dict)
     logits: dict[int, Tensor] = field(default_factory=dict)
+    passed: dict[tuple[str, str], float] = field(default_factory=dict)
     result: Tensor = field(default_factory=lambda: torch.empty(0))
 
     def add(self, layer: int, name: str, x: Tensor, taken: Tensor, update: Tensor) -> Tensor:
@@ -34,7 +36,17 @@ class Plain:
         key = layer, name
         self.inputs[key], self.skips[key], self.updates[key] = taken, x, update
         self.streams[key] = x + update
-        return x + update
+        return self.streams[key]
+
+    def gives(self, path: str, given: Tensor) -> Tensor:
+        """Take note of what a module gives and return it."""
+        self.passed[path, "gives"] = float(given.detach().abs().max())
+        return given
+
+    def through(self, path: str, taken: Tensor, given: Tensor) -> Tensor:
+        """Take note of what a module takes and gives and return that."""
+        self.passed[path, "takes"] = float(taken.detach().abs().max())
+        return self.gives(path, given)
 
 
 def _leaves(model: nn.Module) -> dict[str, Tensor]:
@@ -75,18 +87,25 @@ def llama(model: nn.Module, tokens: Tensor) -> Plain:
     config, w = model.config, _leaves(model)
     plain, eps, width = Plain(w), config.rms_norm_eps, config.hidden_size // config.num_attention_heads
     base = config.rope_parameters["rope_theta"]
-    x = w["model.embed_tokens.weight"][tokens]
+
+    def norm(x: Tensor, at: str) -> Tensor:
+        return plain.through(at, x, _rms(x, w[f"{at}.weight"], eps))
+
+    def dense(x: Tensor, at: str) -> Tensor:
+        return plain.through(at, x, x @ w[f"{at}.weight"].T)
+
+    x = plain.gives("model.embed_tokens", w["model.embed_tokens.weight"][tokens])
     plain.streams[0, "embed"] = x
     for layer in range(1, config.num_hidden_layers + 1):
-        at = f"model.layers.{layer - 1}."
-        h = _rms(x, w[at + "input_layernorm.weight"], eps)
-        q, k, v = (_heads(h @ w[f"{at}self_attn.{name}_proj.weight"].T, width) for name in "qkv")
+        at = f"model.layers.{layer - 1}"
+        h = norm(x, f"{at}.input_layernorm")
+        q, k, v = (_heads(dense(h, f"{at}.self_attn.{name}_proj"), width) for name in "qkv")
         mixed = _attended(plain, layer, _rotated(q, base), _rotated(k, base), v, width**-0.5, causal=True)
-        x = plain.add(layer, "attn", x, h, mixed @ w[at + "self_attn.o_proj.weight"].T)
-        h = _rms(x, w[at + "post_attention_layernorm.weight"], eps)
-        hidden = F.silu(h @ w[at + "mlp.gate_proj.weight"].T) * (h @ w[at + "mlp.up_proj.weight"].T)
-        x = plain.add(layer, "mlp", x, h, hidden @ w[at + "mlp.down_proj.weight"].T)
-    plain.result = _rms(x, w["model.norm.weight"], eps) @ w["model.embed_tokens.weight"].T
+        x = plain.add(layer, "attn", x, h, dense(mixed, f"{at}.self_attn.o_proj"))
+        h = norm(x, f"{at}.post_attention_layernorm")
+        hidden = F.silu(dense(h, f"{at}.mlp.gate_proj")) * dense(h, f"{at}.mlp.up_proj")
+        x = plain.gives(at, plain.add(layer, "mlp", x, h, dense(hidden, f"{at}.mlp.down_proj")))
+    plain.result = plain.gives("lm_head", norm(x, "model.norm") @ w["model.embed_tokens.weight"].T)
     return plain
 
 
@@ -94,24 +113,29 @@ def gemma3(model: nn.Module, tokens: Tensor) -> Plain:
     """Norms with gains 1 + w before and after each sub-layer and on queries and keys; two bases of rotation."""
     config, w = model.config, _leaves(model)
     plain, eps, width = Plain(w), config.rms_norm_eps, config.head_dim
-    x = w["model.embed_tokens.weight"][tokens] * config.hidden_size**0.5
+
+    def norm(x: Tensor, at: str) -> Tensor:
+        return plain.through(at, x, _rms(x, 1 + w[f"{at}.weight"], eps))
+
+    def dense(x: Tensor, at: str) -> Tensor:
+        return plain.through(at, x, x @ w[f"{at}.weight"].T)
+
+    x = plain.gives("model.embed_tokens", w["model.embed_tokens.weight"][tokens] * config.hidden_size**0.5)
     plain.streams[0, "embed"] = x
     for layer in range(1, config.num_hidden_layers + 1):
-        at, base = f"model.layers.{layer - 1}.", config.rope_parameters[config.layer_types[layer - 1]]["rope_theta"]
-
-        def norm(value: Tensor, name: str, at: str = at) -> Tensor:
-            return _rms(value, 1 + w[f"{at}{name}.weight"], eps)
-
-        h = norm(x, "input_layernorm")
-        q, k, v = (_heads(h @ w[f"{at}self_attn.{name}_proj.weight"].T, width) for name in "qkv")
-        q, k = _rotated(norm(q, "self_attn.q_norm"), base), _rotated(norm(k, "self_attn.k_norm"), base)
+        at, base = f"model.layers.{layer - 1}", config.rope_parameters[config.layer_types[layer - 1]]["rope_theta"]
+        h = norm(x, f"{at}.input_layernorm")
+        q, k, v = (_heads(dense(h, f"{at}.self_attn.{name}_proj"), width) for name in "qkv")
+        q, k = (norm(part, f"{at}.self_attn.{name}_norm") for part, name in ((q, "q"), (k, "k")))
+        q, k = _rotated(q, base), _rotated(k, base)
         mixed = _attended(plain, layer, q, k, v, config.query_pre_attn_scalar**-0.5, causal=True)
-        update = norm(mixed @ w[at + "self_attn.o_proj.weight"].T, "post_attention_layernorm")
+        update = norm(dense(mixed, f"{at}.self_attn.o_proj"), f"{at}.post_attention_layernorm")
         x = plain.add(layer, "attn", x, h, update)
-        h = norm(x, "pre_feedforward_layernorm")
-        hidden = F.gelu(h @ w[at + "mlp.gate_proj.weight"].T, approximate="tanh") * (h @ w[at + "mlp.up_proj.weight"].T)
-        x = plain.add(layer, "mlp", x, h, norm(hidden @ w[at + "mlp.down_proj.weight"].T, "post_feedforward_layernorm"))
-    plain.result = _rms(x, 1 + w["model.norm.weight"], eps) @ w["model.embed_tokens.weight"].T
+        h = norm(x, f"{at}.pre_feedforward_layernorm")
+        hidden = F.gelu(dense(h, f"{at}.mlp.gate_proj"), approximate="tanh") * dense(h, f"{at}.mlp.up_proj")
+        update = norm(dense(hidden, f"{at}.mlp.down_proj"), f"{at}.post_feedforward_layernorm")
+        x = plain.gives(at, plain.add(layer, "mlp", x, h, update))
+    plain.result = plain.gives("lm_head", norm(x, "model.norm") @ w["model.embed_tokens.weight"].T)
     return plain
 
 
@@ -121,10 +145,10 @@ def bert(model: nn.Module, tokens: Tensor) -> Plain:
     plain, eps, width = Plain(w), config.layer_norm_eps, config.hidden_size // config.num_attention_heads
 
     def norm(x: Tensor, at: str) -> Tensor:
-        return F.layer_norm(x, x.shape[-1:], w[f"{at}.weight"], w[f"{at}.bias"], eps)
+        return plain.through(at, x, F.layer_norm(x, x.shape[-1:], w[f"{at}.weight"], w[f"{at}.bias"], eps))
 
     def dense(x: Tensor, at: str) -> Tensor:
-        return x @ w[f"{at}.weight"].T + w[f"{at}.bias"]
+        return plain.through(at, x, x @ w[f"{at}.weight"].T + w[f"{at}.bias"])
 
     positions = w["embeddings.position_embeddings.weight"][: tokens.shape[1]]
     x = w["embeddings.word_embeddings.weight"][tokens] + positions + w["embeddings.token_type_embeddings.weight"][0]

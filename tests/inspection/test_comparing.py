@@ -74,7 +74,7 @@ def test_a_model_and_its_copy_are_the_same_to_the_bit(planted: ModuleType) -> No
 def test_they_part_where_the_change_is(pair: tuple[Transformer, Transformer]) -> None:
     found = compared(*pair)
     assert found.parts is not None and (found.parts.layer, found.parts.sublayer) == (3, "mlp")
-    assert "They part in the MLP of block 3" in str(found) and "Block 3 adds most" in str(found)
+    assert "The streams part in the MLP of block 3" in str(found) and "Block 3 adds most" in str(found)
     added, inherited, total = (values(found, name) for name in ("added", "inherited", "divergence"))
     assert [layer for layer, value in added.items() if value] == [3]
     assert total[3] == added[3] and inherited[3] == 0 and inherited[4] == total[4] > 0
@@ -189,7 +189,7 @@ def test_runs_are_compared_seed_by_seed(runs: tuple[pd.DataFrame, pd.DataFrame])
     rows = found.table.query("site == 'stream' and quantity == 'ratio' and layer == 4 and sublayer == 'mlp'")
     assert rows["value"].item() == pytest.approx(np.exp(logs.mean()), rel=1e-12)
     assert rows["se"].item() == pytest.approx(np.exp(logs.mean()) * logs.std(ddof=1) / 3**0.5, rel=1e-12)
-    assert found.parts is not None and found.parts.layer == 0 and "They part in the embedding" in str(found)
+    assert found.parts is not None and found.parts.layer == 0 and "The streams part in the embedding" in str(found)
     grads = [
         run.query("site == 'stream_grad' and quantity == 'l2' and layer == 2 and sublayer == 'mlp'") for run in runs
     ]
@@ -206,7 +206,10 @@ def test_the_ratio_that_a_block_adds_multiplies_up(runs: tuple[pd.DataFrame, pd.
 
 def test_a_run_with_itself_does_not_part(runs: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     found = compare_runs(runs[0], runs[0], "one", "one")
-    assert found.parts is None and "The streams' median rms are the same everywhere." in str(found)
+    assert (
+        found.parts is None
+        and "They do not part: the streams' median rms are the same everywhere, and the gradients at the" in str(found)
+    )
     assert set(values(found, "ratio").values()) == {1.0}
 
 
@@ -214,9 +217,52 @@ def test_runs_that_agree_say_how_well_and_where_least(runs: tuple[pd.DataFrame, 
     after = (runs[0]["site"] == "stream") & (runs[0]["layer"] >= 3)
     other = runs[0].assign(value=runs[0]["value"].where(~after, runs[0]["value"] * 0.98))
     said = str(compare_runs(runs[0], other, "one", "other"))
-    assert "agree everywhere within 2 % (tolerance 5 %), least after the " in said
+    assert "agree everywhere within 2 %, least after the " in said and "(tolerance 5 %)" in said
     assert "Block 3 changes the ratio most, by −2 %." in said
-    assert "The gradients at the streams are 1 times those of A." in said
+    assert said.splitlines()[2].startswith("They do not part: ") and "the gradients at the streams the same;" in said
+
+
+def test_the_first_sentence_is_true_of_gradients_too(runs: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    behind = runs[0]["site"] == "stream_grad"
+    other = runs[0].assign(value=runs[0]["value"].where(~behind, runs[0]["value"] * 1.5))
+    first = str(compare_runs(runs[0], other, "one", "other")).splitlines()[2]
+    assert first == (
+        "The streams do not part, but other numbers do, B over A: the gradients at the streams (1.50) (tolerance 5 %); "
+        "the streams' median rms are the same everywhere."
+    )
+
+
+def test_gradients_that_are_zero_up_to_rounding_have_no_say() -> None:
+    spec = nl.ModelSpec(depth=2, width=8, heads=2, bias=True)
+    data = nl.data.Text(batch=2, tokens=8)
+    run = nl.sweep([spec], seeds=range(1), data=data, jobs=1)
+    keys = (run["role"] == "k_bias") & (run["quantity"] == "grad_norm")
+    assert keys.any()
+    other = run.assign(value=run["value"].mask(keys, 1e4 * run["value"]))
+    assert "They do not part" in str(compare_runs(run, other, "one", "other"))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("data", "text:other.txt-0123abcd", "the text (A: text:pydoc; B: text:other.txt-0123abcd)"),
+        ("tokens", 9, "the tokens in each sequence (A: 8; B: 9)"),
+        ("batch", 3, "the number of sequences (A: 2; B: 3)"),
+    ],
+)
+def test_runs_on_different_data_say_so_first(
+    runs: tuple[pd.DataFrame, pd.DataFrame], column: str, value: object, says: str
+) -> None:
+    changed = runs[0].assign(**{column: pd.Series(value, index=runs[0].index)})
+    found = compare_runs(runs[0], changed, "one", "other")
+    assert str(found).startswith(f"! DIFFERENT DATA. A and B did not run on the same input: they differ in {says}.")
+    assert len(found.to_dict()["different_data"]) == 1
+    assert "DIFFERENT" not in str(compare_runs(*runs, "one", "two"))
+
+
+def test_the_same_text_under_another_name_is_the_same_data(runs: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    one, two = (runs[0].assign(data=f"text:{name}-0123abcd") for name in ("mine.txt", "yours.txt"))
+    assert compare_runs(one, two, "one", "other").differs == ()
 
 
 def test_runs_of_several_models_are_refused(runs: tuple[pd.DataFrame, pd.DataFrame]) -> None:

@@ -165,3 +165,20 @@ def test_an_argument_of_another_kind_is_one_sentence(planted: ModuleType, given:
     if "tokenizer" not in given:
         with pytest.raises(DataError, match=says):
             nl.compare(model, model, tokens=8, **given)
+
+
+def test_the_heads_with_least_head_room_are_named_in_order(finding: Found) -> None:
+    found = finding("clean", "attention logits")
+    worst = sorted(found.numbers["heads"], key=lambda one: -one["max_abs"])[:5]
+    heads = [f"head {one['head']} in the attention of block {one['layer']}" for one in worst]
+    places = [found.says.index(head) for head in heads]
+    assert places == sorted(places)
+    assert found.says.count(" doublings)") == 4
+
+
+def test_the_median_tokens_update_is_not_that_of_all_entries(seen: Callable[..., Inspection]) -> None:
+    found = seen("with_massive_token")
+    rows = found.layers.query("sublayer != 'embed'")
+    table = found.table.query("quantity == 'median_update_ratio'")
+    assert rows["median update ratio"].tolist() == pytest.approx(table["value"].tolist())
+    assert (rows["update ratio"] > 3 * rows["median update ratio"]).any()

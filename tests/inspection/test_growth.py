@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from normlab.inspection.finding import number, ranges
+from normlab.digits import number
+from normlab.inspection.finding import ranges
 from normlab.inspection.growth import growth
 from normlab.inspection.looking import Look
 from normlab.inspection.tokens import tokens_of
@@ -80,3 +82,25 @@ def test_words() -> None:
         "0", "1.23", "123", "2.00e+05", "−0.500", "no finite value"
     ]  # fmt: skip
     assert ranges([5, 1, 2, 3, 3]) == "1-3, 5"
+
+
+def test_the_laws_numbers_and_the_block_farthest_from_it_are_said() -> None:
+    squares = [3 + 0.5 * layer for layer in range(1, 21)]
+    squares[11] *= 1.4
+    (found,) = growth(look(squares))
+    x, y = np.delete(np.arange(1.0, 21.0), 11), np.delete(squares, 11)
+    law = found.numbers["laws"]["all tokens"]
+    (b, a), (low, high) = np.polyfit(x, y, 1), law["b_with_one_block_left_out"]
+    # Without the block that stands out the line is exact: the other end of what leaving one out does.
+    assert (a, b) == (pytest.approx(3), pytest.approx(0.5)) and low <= 0.5 <= high
+    assert any(end == pytest.approx(3) for end in law["a_with_one_block_left_out"])
+    assert law["farthest_after"] == 12
+    assert law["farthest_over_law"] == pytest.approx(squares[11] / (law["a"] + 12 * law["b"]))
+    assert f"q = {number(law['a'])} + {number(law['b'])}·ℓ (with any one block left out a is " in found.says
+    assert f"farthest off after block 12, {number(law['farthest_over_law'])} times the law's" in found.says
+
+
+def test_no_law_has_its_numbers_too() -> None:
+    (found,) = growth(look([1.0, 1.0, 1.0, 1e4, 1e4, 1e4]))
+    law = found.numbers["laws"]["all tokens"]
+    assert "by no law of two parameters (the nearest, " in found.says and number(abs(law["b"])) in found.says

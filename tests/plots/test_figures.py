@@ -86,7 +86,7 @@ def test_a_law_that_the_seeds_do_not_agree_on_is_said_and_not_drawn(sim: ModuleT
     ax = normlab.plots.stream_growth(table)
     written = [text.get_text() for text in ax.texts]
     assert written == ["no single law fits (3 of 5 seeds prefer q = a + b·ℓ)"]
-    assert {str(line.get_label()) for line in ax.get_lines()} == {"16", "slope ½ (√ℓ)"}
+    assert {str(line.get_label()) for line in ax.get_lines()} == {"16"}
     assert written[0] in PLOTS["stream_growth"].finding(table)
 
 
@@ -97,7 +97,16 @@ def test_a_law_that_is_far_off_is_said_and_not_drawn(sim: ModuleType, seeds: int
     ax = normlab.plots.stream_growth(table.assign(value=table["value"].mask(late, 1e4 * table["value"])))
     (written,) = [text.get_text() for text in ax.texts]
     assert re.fullmatch(r"no law of two parameters fits \(the nearest, .*, is off by \d+ %\)", written)
-    assert {str(line.get_label()) for line in ax.get_lines()} == {"16", "slope ½ (√ℓ)"}
+    assert {str(line.get_label()) for line in ax.get_lines()} == {"16"}
+
+
+def test_a_layer_outside_the_law_is_named_in_the_caption(sim: ModuleType) -> None:
+    table = sim.sweep(("pre",), depths=(16,), seeds=5, noise=0.01)
+    at = (table["quantity"] == "mean_square") & (table["layer"] == 7) & (table["sublayer"] == "mlp")
+    caption = PLOTS["stream_growth"].finding(table.assign(value=table["value"].mask(at, 5 * table["value"])))
+    (ratio,) = re.findall(r"most at layer 7, where q is (\S+) times the law's\.", caption)
+    assert 3 < float(ratio) < 5
+    assert "most at layer" not in PLOTS["stream_growth"].finding(table)
 
 
 def test_no_law_is_read_from_rows_that_are_not_finite(sim: ModuleType) -> None:
@@ -111,6 +120,54 @@ def test_a_guide_has_slope_one_half_and_stands_beside_growth_alone(table: pd.Dat
     assert [len(found) for found in guides] == [0, 1]
     x, y = guides[1][0].get_data()
     np.testing.assert_allclose(np.diff(np.log(y)) / np.diff(np.log(x)), 0.5)
+
+
+def test_a_linear_axis_has_no_guide(sim: ModuleType) -> None:
+    for ax in (
+        normlab.plots.stream_growth(sim.cell("pre", 16, 0)),
+        *draw(sim.sweep(("pre",)), "stream_growth", x="fraction").axes,
+    ):
+        assert ax.get_xscale() == "linear"
+        assert not [line for line in ax.get_lines() if "√ℓ" in str(line.get_label())]
+
+
+def test_one_depth_needs_no_title_of_the_legend(sim: ModuleType) -> None:
+    legend = normlab.plots.stream_growth(sim.cell("pre", 6, 0)).get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["L = 6"] and not legend.get_title().get_text()
+    (legend,) = draw(sim.sweep(("pre",), depths=(2, 6), seeds=1), "update_ratio").legends
+    assert [text.get_text() for text in legend.get_texts()] == ["2", "6"]
+    assert legend.get_title().get_text() == "depth L"
+
+
+def test_predicted_curves_that_differ_are_told_apart_and_named(sim: ModuleType) -> None:
+    depths = (2, 4, 8, 16)
+    table = sim.sweep(("pre",), depths=depths, seeds=2)
+    other = table["value"] * (1 + 0.3 * np.log2(table["depth"].astype(float)))
+    for values, names in ((other, ["L = 16", "L = 2", "L = 8"]), (1.0, [])):
+        theory = table.assign(value=values, source="theory")
+        ax = normlab.plots.gradient_profile(table, theory=theory)
+        lines = [line for line in ax.get_lines() if line.get_label() == "theory"]
+        assert sorted(text.get_text() for text in ax.texts) == names
+        assert len(lines) == (3 if names else 4)
+        assert len({str(line._dash_pattern) for line in lines}) == (3 if names else 1)
+        caption = PLOTS["gradient_profile"].describe(PLOTS["gradient_profile"].aggregated(table, theory))
+        assert ("of L = 2, 8 and 16 as named at their ends" in caption) is bool(names)
+
+
+def test_an_inspected_model_has_the_curves_that_words_speak_of(sim: ModuleType) -> None:
+    table = sim.cell("pre", 6, 0)
+    for name, of, more, label, only in (
+        ("stream_growth", "rms", "bulk_rms", "without the most massive\ntoken of each sequence", {}),
+        ("update_ratio", "update_ratio", "median_update_ratio", "median token", {"sublayer": "mlp"}),
+    ):
+        rows = table[table["quantity"] == of]
+        both = pd.concat([table, rows.assign(quantity=more, value=0.5 * rows["value"])], ignore_index=True)
+        lines = {str(line.get_label()): line for line in PLOTS[name].function(both, **only).get_lines()}
+        half = 0.5 * np.asarray(lines["all entries"].get_ydata())
+        np.testing.assert_allclose(lines[label].get_ydata(), half)
+        assert lines[label].get_linestyle() != lines["all entries"].get_linestyle()
+        assert PLOTS[name].finding(both).count("From layer") == 2
+        assert len(draw(both, name).axes[0].get_lines()) == 2
 
 
 def test_the_slope_is_in_the_legend(table: pd.DataFrame) -> None:

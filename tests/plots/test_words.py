@@ -19,13 +19,18 @@ SWEPT = {name: plot for name, plot in PLOTS.items() if plot.of in ("recording", 
         ([1.0, 2.0, 5.2], "grows 5.20-fold (from 1.00 to 5.20)"),
         ([2.0, 1.0, 0.5], "falls 4.00-fold (from 2.00 to 0.500)"),
         ([1.0, 1.2], "grows by 20 % (from 1.00 to 1.20)"),
-        ([1.0, 3.0, 1.0], "ends within 5 % of where it starts (from 1.00 to 1.00, up to 3.00 on the way)"),
+        ([1.0, 3.0, 1.0], "ends within 5 % of where it starts (from 1.00 to 1.00, up to 3.00 at layer 5)"),
+        (
+            [1.0, 9.0, 0.1, 2.0],
+            "grows 2.00-fold (from 1.00 to 2.00, down to 0.100 at layer 6 and up to 9.00 at layer 5)",
+        ),
+        ([1e-5, 3e-5], "grows 3.00-fold (from 1.00e−05 to 3.00e−05)"),
         ([1.0, np.nan], "goes from 1.00 to no finite value"),
         ([np.nan, np.nan], "has no finite value"),
     ],
 )
 def test_a_change_in_words(path: list[float], words: str) -> None:
-    assert change(path) == words
+    assert change(path, range(4, 4 + len(path))) == words
 
 
 def test_the_finding_has_the_numbers_of_the_plot(sim: ModuleType, table: pd.DataFrame) -> None:

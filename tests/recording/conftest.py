@@ -1,4 +1,5 @@
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -17,9 +18,13 @@ from normlab.recording.observer import Observer
 def _beside(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+#: Tests import from it: modules to record, which some of them build upon.
+_beside("recorded_parts")
 
 
 @pytest.fixture(scope="session")

@@ -13,25 +13,13 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from recorded_parts import SLOT, Scaled, draw, heard
 from torch import nn
 from torch.nn.modules import module as torch_module
 
 import normlab as nl
 
 pytestmark = pytest.mark.usefixtures("each_way")
-
-SLOT = "_compiled_call_impl"
-
-
-class Scaled(nn.Module):
-    """Multiplies by a number, which a copy can have another one of."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.tensor([factor]))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.weight
 
 
 class Careless(Scaled):
@@ -42,7 +30,7 @@ class Careless(Scaled):
 
 
 def x() -> torch.Tensor:
-    return torch.randn((2, 3, 4), generator=torch.Generator().manual_seed(0))
+    return draw(2, 3, 4, seed=0)
 
 
 def largest(table: pd.DataFrame, name: str) -> list[float]:
@@ -54,15 +42,11 @@ def size(tensor: torch.Tensor) -> float:
     return float(tensor.abs().max())
 
 
-def left(model: nn.Module) -> list[str]:
-    return [path for path, module in model.named_modules() if SLOT in module.__dict__]
-
-
 def recorded(model: nn.Module, run: Callable[[], Any]) -> pd.DataFrame:
     model.zero_grad()
     with nl.record(model) as recording:
         run()
-    assert not left(model)
+    assert not heard(model)
     return recording.table()
 
 
@@ -70,9 +54,9 @@ def test_nothing_is_put_on_the_process_or_left_on_the_model() -> None:
     model = nn.Sequential(Scaled(2.0), nn.Dropout(0.0))
     with nl.record(model):
         model(x())
-        assert not torch_module._has_any_global_hook()
+        assert heard(model) == ["", "0", "1"] and not torch_module._has_any_global_hook()
         assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-    assert not left(model)
+    assert not heard(model)
 
 
 def deep(model: nn.Module) -> nn.Module:
@@ -127,7 +111,7 @@ def test_two_recordings_may_end_in_any_order(first: int) -> None:
     both[first].__exit__(None, None, None)
     model(10 * x())
     both[1 - first].__exit__(None, None, None)
-    assert not left(model)
+    assert not heard(model)
     assert largest(both[first].table(), "0") == [size(x() * 2)]
     assert max(largest(both[1 - first].table(), "0")) == pytest.approx(size(20 * x()))
 
@@ -217,7 +201,7 @@ def test_nothing_is_left_after_an_interrupt() -> None:
     model[1].register_forward_pre_hook(lambda module, args: None)
     with pytest.raises(KeyboardInterrupt), nl.record(model):
         model(x())
-    assert not left(model) and not model[1]._forward_hooks
+    assert not heard(model) and not model[1]._forward_hooks
 
 
 @pytest.mark.parametrize("reached", [False, True])

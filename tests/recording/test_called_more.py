@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from recorded_parts import SLOT, Scaled, draw
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -18,19 +19,8 @@ from normlab.errors import RecordingError
 pytestmark = pytest.mark.usefixtures("each_way")
 
 
-class Scaled(nn.Module):
-    """Multiplies by a number, which a copy can have another one of."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.tensor([factor]))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.weight
-
-
 def x() -> torch.Tensor:
-    return torch.randn((2, 3, 4), generator=torch.Generator().manual_seed(0))
+    return draw(2, 3, 4, seed=0)
 
 
 def largest(table: pd.DataFrame, name: str) -> list[float]:
@@ -116,10 +106,10 @@ def test_a_module_that_is_compiled_in_the_block_is_heard_again() -> None:
     with nl.record(model) as recording:
         model(x())
         model[0].compile(backend="eager")
-        mine = model[0].__dict__["_compiled_call_impl"]
+        mine = model[0].__dict__[SLOT]
         model(9 * x())
     assert largest(recording.table(), "0") == [size(18 * x())]
-    assert model[0].__dict__["_compiled_call_impl"] is mine
+    assert model[0].__dict__[SLOT] is mine
 
 
 class Hookless(Scaled):
@@ -185,8 +175,9 @@ def test_many_threads_record_one_model_apart(prepared: Callable[[nn.Sequential],
 def test_a_copy_runs_itself_though_what_it_was_copied_from_was_compiled_since() -> None:
     model = nn.Sequential(Scaled(2.0), Scaled(1.0))
     model[0].compile(backend="eager")
-    with nl.record(model):
+    with nl.record(model) as recorder, torch.no_grad():
         model(x())
+        recorder.step()
         model[1] = by_dictionary(model[0])
         model[0].compile(backend="eager")
         assert torch.equal(model(x()), x() * 2 * 7)

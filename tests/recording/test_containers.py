@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any
 
 import pytest
-import torch
+from recorded_parts import Makes, draw
 from torch import Tensor, nn
 
 import normlab as nl
@@ -14,24 +14,13 @@ from normlab.recording import Address, Observed, Port, SitePlan
 from normlab.recording.tensors import tensors_in
 
 
-class Gives(nn.Module):
-    """Gives what a function makes of its input."""
-
-    def __init__(self, shape: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.shape = shape
-
-    def forward(self, x: Tensor) -> Any:
-        return self.shape(x)
-
-
 def x() -> Tensor:
-    return torch.randn((2, 3, 8), generator=torch.Generator().manual_seed(5))
+    return draw(2, 3, 8)
 
 
 def sizes(shape: Callable[[Tensor], Any]) -> dict[str, float]:
     """Return the RMS that each row of a module has, as a multiple of that of its input."""
-    with nl.record(model := nn.Sequential(Gives(shape))) as recorder:
+    with nl.record(model := nn.Sequential(Makes(shape))) as recorder:
         model(x())
     rows = recorder.table().query("site == 'output' and quantity == 'rms'")
     own = float(x().double().square().mean().sqrt())
@@ -118,7 +107,7 @@ def test_a_dictionary_that_counts_its_lookups_stays_as_it_was() -> None:
 
 def test_a_plan_that_names_what_a_container_cannot_give_gets_nothing() -> None:
     plan = SitePlan(observed=(Observed(Address(sublayer="mlp", site="branch"), Port("", path=("lazy",))),))
-    with nl.record(model := Gives(lambda x: Lazy({"x": x})), sites=plan) as recorder:
+    with nl.record(model := Makes(lambda x: Lazy({"x": x})), sites=plan) as recorder:
         model(x())
     assert set(recorder.table()["status"]) == {"not there"}
 

@@ -11,6 +11,7 @@ from torch import nn
 import normlab as nl
 from normlab.errors import RecordingError
 from normlab.recording import Address, Parameter, SitePlan
+from normlab.recording.odd import TOO_SMALL
 from normlab.recording.parameters import Parameters
 
 Make = Callable[..., nn.Module]
@@ -216,3 +217,14 @@ def test_a_part_of_a_sparse_gradient_is_that_of_its_places() -> None:
 def test_places_that_a_parameter_does_not_have_are_refused(rows: tuple[int, int]) -> None:
     with pytest.raises(RecordingError, match=r"of the parameter 'w', whose shape is \(6, 2\)"):
         Parameters(Bare(torch.ones(6, 2)), [Parameter("w", Address(name="w"), "", rows)])
+
+
+def test_entries_too_small_to_be_squared_say_so() -> None:
+    model = Bare(torch.full((3,), 1e-170, dtype=torch.float64))
+    plan = SitePlan(parameters=(Parameter("w", Address(name="w"), ""),))
+    with nl.record(model, sites=plan) as recorder:
+        model.w.grad = torch.full((3,), 1e-160, dtype=torch.float64)
+    rows = recorder.table().set_index("quantity")
+    for quantity in ("param_rms", "grad_norm"):
+        assert np.isnan(rows.loc[quantity, "value"]) and rows.loc[quantity, "status"] == TOO_SMALL
+    assert sums(Bare(torch.zeros(3, dtype=torch.float64))).unread == ()

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from recorded_parts import Makes, Value, draw
 from torch import Tensor, nn
 
 import normlab as nl
 from normlab.recording import Address, Observed, Port, SitePlan
-
-Value = Callable[..., float]
 
 
 @dataclass
@@ -56,7 +55,7 @@ class Model(nn.Module):
 
 
 def x() -> Tensor:
-    return torch.randn((2, 5, 6), generator=torch.Generator().manual_seed(5))
+    return draw(2, 5, 6)
 
 
 CASES: dict[str, tuple[Callable[[Tensor], Any], Callable[[Any], Tensor], dict[str, float]]] = {
@@ -152,17 +151,6 @@ def test_recurrent_layers_and_their_states(value: Value) -> None:
     for name, tensor in (("0[0]", out), ("0[1.0]", state), ("0[1.1]", cell)):
         rms = float(tensor.detach().double().square().mean().sqrt())
         assert value(table, name=name, site="output", quantity="rms") == pytest.approx(rms, rel=1e-6)
-
-
-class Makes(nn.Module):
-    """Gives what a function makes of its input."""
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, given: Any) -> Any:
-        return self.function(given)
 
 
 def statuses(model: nn.Module, site: str) -> dict[str, str]:

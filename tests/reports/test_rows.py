@@ -2,8 +2,9 @@ from types import ModuleType
 
 import pytest
 
+from normlab.digits import cell
 from normlab.plots import PLOTS
-from normlab.reports._rows import as_precise, grids, rounded
+from normlab.reports._rows import as_precise, grids
 
 
 @pytest.mark.parametrize(
@@ -11,7 +12,7 @@ from normlab.reports._rows import as_precise, grids, rounded
     [(1.23456, "1.23"), (0.05, "0.0500"), (12345.6, "12346"), (123.4, "123"), (1e-9, "1.00e−09"), (-2.0, "−2.00")],
 )
 def test_rounding(value: float, text: str) -> None:
-    assert rounded(value) == text
+    assert cell(value) == text
 
 
 @pytest.mark.parametrize(

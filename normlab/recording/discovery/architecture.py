@@ -36,14 +36,19 @@ class FoundSubLayer:
         sublayer: ``attn`` if it mixes positions, ``cross`` if it also reads another sequence, else ``mlp``.
         block: the block's path; empty where it is no module.
         norms: its norms.
-        skip: what its update is added to: ``stream``, ``normed``, ``stream+block_input`` or ``unknown``.
-        skip_scale: numbers and parameters that the skip is multiplied by.
-        branch_scale: numbers and parameters that the branch is multiplied by.
+        skip: what its update is added to: ``stream``, ``normed``, ``stream+block_input``, ``gated`` (multiplied by
+            what is computed from it) or ``unknown``.
+        skip_scale: what the skip is multiplied by: numbers, names of parameters, ``1-name``, ``?(name)`` for something
+            else that is computed from parameters, and empty for other tensors.
+        branch_scale: what the branch is multiplied by, after its output norm if there is one.
         parallel: whether another branch reads the same stream.
         placement: ``pre``, ``post``, ``peri``, ``reordered``, ``none`` or ``unknown``.
         reason: why it is unknown, or that the norm on its sum closes the block.
         opaque: whether something other than norms and factors stands between the stream and the first matrix.
         scores: whether a softmax over products of queries and keys was found in it.
+        output_scale: what the branch is multiplied by before its output norm.
+        input_scale: what the first matrix takes is multiplied by, after the inner norm if there is one.
+        stream_scale: what the stream is multiplied by before the inner norm.
     """
 
     layer: int
@@ -58,6 +63,9 @@ class FoundSubLayer:
     reason: str = ""
     opaque: bool = False
     scores: bool = True
+    output_scale: tuple[float | str, ...] = ()
+    input_scale: tuple[float | str, ...] = ()
+    stream_scale: tuple[float | str, ...] = ()
 
     def has(self, position: str) -> bool:
         """Whether a norm stands at ``position``."""
@@ -66,13 +74,20 @@ class FoundSubLayer:
     def branch(self, taken: str = "") -> str:
         """The update in symbols, as a function of the stream x or of ``taken``."""
         function = {"attn": "Attn" if self.scores else "Mix", "cross": "Cross", "mlp": "MLP"}[self.sublayer]
-        branch = f"{function}({taken or self.wrapped('inner', '?(x)' if self.opaque else 'x')})"
-        return _times(self.branch_scale, self.wrapped("output", branch))
+        read = "?(x)" if self.opaque and not taken else _times(self.input_scale, taken or self.read)
+        branch = f"{function}({read})"
+        return _times(self.branch_scale, self.wrapped("output", _times(self.output_scale, branch)))
+
+    @property
+    def read(self) -> str:
+        """What it reads in symbols, before that is multiplied by anything."""
+        return self.wrapped("inner", _times(self.stream_scale, "x"))
 
     @property
     def carried(self) -> str:
         """The skip in symbols."""
-        skip = {"stream": "x", "normed": self.wrapped("inner", "x"), "stream+block_input": "(x + x_block)"}
+        skip = {"stream": "x", "stream+block_input": "(x + x_block)", "gated": "g(x)·x"}
+        skip["normed"] = self.wrapped("inner", "x") if self.has("inner") else "N(x)"
         return _times(self.skip_scale, skip.get(self.skip, "?"))
 
     def wrapped(self, position: str, text: str) -> str:
@@ -88,7 +103,7 @@ class FoundStack:
     """A stack of blocks around one residual stream.
 
     Attributes:
-        name: ``decoder`` if its attention is causal or it has cross-attention, else ``encoder``.
+        name: ``encoder`` if a token depends on later ones and nothing reads another sequence, else ``decoder``.
         depth: the number of blocks.
         width: the number of features of the stream.
         placement: the placement of all its sub-layers; ``parallel``, ``residual`` (two streams), ``mixed`` or
@@ -99,6 +114,8 @@ class FoundStack:
         copies: numbers of blocks that are equal, entry for entry, though they share no parameter.
         joined: numbers of blocks before which something else is added to the stream: an earlier stream, as in a
             U-Net, or what does not depend on it, as an embedding of the block's number.
+        chosen: numbers of blocks after which each token is told to take the result or to keep the stream.
+        entered: numbers of blocks within which something else is added to the stream.
     """
 
     name: str
@@ -110,6 +127,8 @@ class FoundStack:
     final_norm: FoundNorm | None
     copies: tuple[tuple[int, ...], ...] = ()
     joined: tuple[int, ...] = ()
+    chosen: tuple[int, ...] = ()
+    entered: tuple[int, ...] = ()
 
     @property
     def qk_norm(self) -> str:
@@ -180,9 +199,9 @@ class Architecture:
 
     @property
     def placement(self) -> str:
-        """The placement of all stacks, or ``mixed``, or ``unknown``."""
+        """The placement of all stacks; ``unknown`` if that of one is, or else ``mixed``."""
         found = {stack.placement for stack in self.stacks}
-        return found.pop() if len(found) == 1 else "mixed" if found else "unknown"
+        return found.pop() if len(found) == 1 else "mixed" if found and "unknown" not in found else "unknown"
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the site plan as plain values for JSON."""
@@ -215,6 +234,12 @@ def _words(stack: FoundStack) -> str:
     lines += [f"  equal copies: {_blocks(list(group))}" for group in stack.copies]
     if stack.joined:
         lines.append(f"  something else is added to the stream before {_blocks(list(stack.joined))}")
+    if stack.entered:
+        lines.append(f"  something else is added to the stream within {_blocks(list(stack.entered))}")
+    if stack.chosen:
+        lines.append(
+            f"  where a mask says so, tokens keep the stream from before a sum of {_blocks(list(stack.chosen))}"
+        )
     return "\n".join(lines)
 
 
@@ -222,9 +247,9 @@ def _equation(parts: list[FoundSubLayer]) -> str:
     """Return the sum of sub-layers that read the same stream, with their norm written once if it is one."""
     inner = {norm.path for part in parts for norm in part.norms if norm.position == "inner"}
     shared = len(parts) > 1 and len(inner) == 1
-    branches = " + ".join(part.branch("n" if shared else "") for part in parts)
-    equation = f"x ← {parts[-1].wrapped('outer', f'{parts[0].carried} + {branches}')}"
-    return f"n = {parts[0].wrapped('inner', 'x')},  {equation}" if shared else equation
+    terms = " + ".join([parts[0].carried, *(part.branch("n" if shared else "") for part in parts)])
+    equation = f"x ← {parts[-1].wrapped('outer', terms.replace('+ -', '- '))}"
+    return f"n = {parts[0].read},  {equation}" if shared else equation
 
 
 def _symbol(kind: NormKind) -> str:
@@ -232,8 +257,20 @@ def _symbol(kind: NormKind) -> str:
 
 
 def _times(factors: tuple[float | str, ...], term: str) -> str:
-    words = [f"{one:.4g}" if isinstance(one, float) else (one.rsplit(".", 1)[-1] or "?") for one in factors]
-    return "·".join([*words, term])
+    sign = "-" if -1.0 in factors else ""
+    words = [f"{one:.4g}" if isinstance(one, float) else _factor(one) for one in factors if one != -1.0]
+    return sign + "·".join([*words, term])
+
+
+def _factor(name: str) -> str:
+    """Return a factor with the last part of each name in it."""
+    if name.startswith("?("):
+        return f"?({', '.join(_factor(one) for one in name[2:-1].split(', '))})"
+    if name.startswith("1-"):
+        return f"(1 - {_factor(name[2:])})"
+    words = name.split(".")
+    # A list of parameters numbers them.
+    return next((word for word in reversed(words) if not word.isdigit()), name) or "?"
 
 
 def _blocks(numbers: list[int]) -> str:

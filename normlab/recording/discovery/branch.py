@@ -1,5 +1,6 @@
 """What a residual branch does between the stream and its update."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from normlab.recording.discovery.graph import PRODUCTS, Flow, Value
@@ -41,6 +42,8 @@ class Branch:
         qk_norms: norms on queries and keys, with nothing but rotation between them and the logits.
         inner_norms: the other norms between the input and the last product.
         reads_stream: whether nothing but norms and factors stands before the first product.
+        reads_once: whether the same norms stand before all products that nothing else stands before.
+        apart: whether what is added is this update, and not rescaled only together with another one's.
     """
 
     base: int
@@ -55,19 +58,25 @@ class Branch:
     qk_norms: tuple[Norm, ...]
     inner_norms: tuple[Norm, ...]
     reads_stream: bool
+    reads_once: bool = True
+    apart: bool = True
 
 
 def branch_of(tracks: Tracks, base: int, update: int) -> Branch:
     """Describe the branch from ``base`` to ``update``."""
     flow = tracks.flow
-    inside = list(flow.between(base, update))
+    after = tracks.back(update)
+    # Without what makes a factor of it.
+    inside = list(flow.between(base, after.start)) or list(flow.between(base, update))
     products = [value.index for value in inside if flow.weighs[value.index]]
     taken = _as_given(tracks.back(_features_last(flow, products[0]) if products else _first_taken(flow, inside)))
     memories = _memories(tracks, base, update)
     scoring = _scoring(flow, inside)
     mixing = scoring is None and _mixing(flow, base, update, inside)
-    kind = "cross" if memories and (scoring or mixing) else "attn" if scoring or mixing else "mlp"
-    before, after = until(tracks.back(taken), flow.same(base)), tracks.back(update)
+    kind = "attn" if scoring or mixing else "mlp"
+    if memories and (mixing or (scoring and _attends(flow, scoring, base))):
+        kind = "cross"
+    before = until(tracks.back(taken), flow.same(base))
     outer = {norm.given for norm in (*before.norms, *after.norms)}
     own = [norm for norm in tracks.norms if _within(flow, norm, base, update) and norm.given not in outer]
     qk = [norm for norm in own if scoring and _scores(flow, norm, scoring)]
@@ -84,7 +93,17 @@ def branch_of(tracks: Tracks, base: int, update: int) -> Branch:
         tuple(qk),
         tuple(norm for norm in own if norm not in qk),
         before.start == flow.same(base),
+        len(set(_entries(tracks, base, products))) <= 1,
     )
+
+
+def _entries(tracks: Tracks, base: int, products: list[int]) -> Iterator[tuple[int, ...]]:
+    """Yield for each product that only norms and factors stand before which norms these are."""
+    flow, stream = tracks.flow, tracks.flow.same(base)
+    for product in products:
+        way = until(tracks.back(_features_last(flow, product)), stream)
+        if way.start == stream:
+            yield tuple(norm.given for norm in way.norms)
 
 
 def _first_taken(flow: Flow, inside: list[Value]) -> int:
@@ -154,6 +173,13 @@ def _memories(tracks: Tracks, base: int, update: int) -> list[int]:
     return list(found)
 
 
+def _attends(flow: Flow, scoring: Scoring, base: int) -> bool:
+    """Whether keys are made of what has not seen the stream by the last product before them."""
+    last = [value.index for value in flow.made_of(scoring.key) if flow.weighs[value.index]]
+    last = [one for one in last if not any(flow.weighs[value.index] for value in flow.between(one, scoring.key))]
+    return any(not flow.depends(one, base) and not flow.depends(base, one) for one in last)
+
+
 def _leads_in(flow: Flow, index: int, base: int, update: int) -> bool:
     """Whether a product's result gets into the branch without passing another product."""
     seen, stack = {index}, list(flow.uses[index])
@@ -209,7 +235,7 @@ def _values(flow: Flow, scores: int, inside: list[Value]) -> int | None:
 
 def _mixes(flow: Flow, value: Value) -> bool:
     """Whether an operation other than attention may mix positions, where it cannot be told which it does."""
-    if value.function is None or not any(flow.live[one] for one in value.inputs):
+    if value.function is None or not value.floating or not any(flow.live[one] for one in value.inputs):
         return False
     args = value.function[1]
     if value.op == "convolution":

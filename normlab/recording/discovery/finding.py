@@ -1,21 +1,24 @@
 """Finding a model's residual streams from one traced batch."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from normlab.recording.compiled import uncompiled
-from normlab.recording.discovery.architecture import Architecture, Borrowed, FoundNorm
+from normlab.recording.discovery.architecture import Architecture, Borrowed, FoundNorm, FoundStack
 from normlab.recording.discovery.example import example_of
 from normlab.recording.discovery.found import positions, stack_of
 from normlab.recording.discovery.layers import Row, row_of
+from normlab.recording.discovery.mixing import SPECTRAL, looks_ahead
 from normlab.recording.discovery.parameters import parameters_of
 from normlab.recording.discovery.showing import Ports, tokens_of
 from normlab.recording.discovery.sites import Part, stack_sites
 from normlab.recording.discovery.steps import Tracks
 from normlab.recording.discovery.sums import chains
 from normlab.recording.discovery.trace import trace
+from normlab.recording.generic import packed
 from normlab.recording.plan import Absent, Address, Observed, Parameter, Residual, SitePlan
 
 
@@ -61,13 +64,15 @@ def described(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     tracks = Tracks(trace(model, args, kwargs), model)
     name = type(model).__name__
     rows = _named(tracks, [row_of(tracks, chain) for chain in chains(tracks)])
-    stacks = tuple(stack_of(tracks, row, stack) for stack, row in rows)
+    stacks = tuple(
+        _if_whole(tracks, rows, number, stack_of(tracks, row, stack)) for number, (stack, row) in enumerate(rows)
+    )
     back_to_back = _back_to_back(tracks)
     if not rows:
         norms = tuple(FoundNorm(norm.path, "other", norm.kind) for norm in tracks.norms)
         reason = (
-            "no + or torch.add adds to a tensor what was computed from it by way of a matrix; differences and "
-            "torch.lerp are not looked at"
+            "no sum of whole tensors was found of which all but one term were computed from that one by way of a "
+            "matrix; sums by indices, into parts of a tensor or within a product are not looked at"
         )
         return Architecture(name, (), norms, back_to_back, reason)
     borrowed, plan = _plan(tracks, rows)
@@ -75,13 +80,30 @@ def described(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _named(tracks: Tracks, rows: list[Row]) -> list[tuple[str, Row]]:
-    """Name the stacks: a decoder is causal or reads another sequence, all else is an encoder."""
+    """Name the stacks: in an encoder tokens depend on later ones, and nothing reads another sequence."""
     found: dict[str, Row] = {}
     for row in rows:
         name = "decoder" if _decodes(tracks, row) else "encoder"
         number = 1 + sum(other.split("-")[0] == name for other in found)
         found[name if number == 1 else f"{name}-{number}"] = row
     return list(found.items())
+
+
+def _if_whole(tracks: Tracks, rows: list[tuple[str, Row]], number: int, stack: FoundStack) -> FoundStack:
+    """Return a stack, of unknown placement if it may be the rest of another one, whose stream goes on in it."""
+    flow, own = tracks.flow, rows[number][1]
+    for name, other in rows[:number]:
+        last = other.places[-1].stream
+        before, after = flow.values[last].shape, flow.values[own.start].shape
+        alike = (len(before), before[0], before[-1]) == (len(after), after[0], after[-1])
+        if alike and flow.depends(own.start, last):
+            between = list(flow.between(last, own.start))
+            if between and not any(flow.weighs[value.index] or value.op in SPECTRAL for value in between):
+                by = next((one.op for one in reversed(between) if flow.unchanged(one.index) is None), "")
+                how = {"written": "a change of parts in place", "": "a change of layout"}.get(by, by)
+                reason = f"{how} makes its stream of that of {name}, so that both may be one"
+                return replace(stack, placement="unknown", reason=reason)
+    return stack
 
 
 def _decodes(tracks: Tracks, row: Row) -> bool:
@@ -91,7 +113,7 @@ def _decodes(tracks: Tracks, row: Row) -> bool:
     flow = tracks.flow
     scorings = [(branch.scoring.result, branch.update) for branch in branches if branch.scoring is not None]
     if not scorings:
-        return True
+        return not any(looks_ahead(flow, branch.base, branch.update) for branch in branches if branch.kind == "attn")
     for result, update in scorings:
         for index in (result, *(value.index for value in flow.between(result, update))):
             if index in flow.causal:
@@ -134,7 +156,7 @@ def _plan(tracks: Tracks, rows: list[tuple[str, Row]]) -> tuple[tuple[tuple[Addr
     return owned.borrowed, SitePlan(
         observed=tuple(part for part in parts if isinstance(part, Observed)),
         residuals=tuple(part for part in parts if isinstance(part, Residual)),
-        absent=tuple(part for part in parts if isinstance(part, Absent)),
+        absent=(*(part for part in parts if isinstance(part, Absent)), *packed(tracks.model)),
         parameters=owned.parameters,
     )
 

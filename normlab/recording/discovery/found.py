@@ -9,6 +9,7 @@ from normlab.recording.discovery.architecture import FoundNorm, FoundStack, Foun
 from normlab.recording.discovery.branch import Branch
 from normlab.recording.discovery.layers import Place, Row
 from normlab.recording.discovery.steps import Norm, Tracks
+from normlab.recording.discovery.sums import gated
 
 #: Placements by where norms stand: before the sub-layer, after it, on the sum.
 _PLACEMENTS = {
@@ -20,25 +21,33 @@ _PLACEMENTS = {
 }
 _CLOSING = "a norm on the stream closes the block"
 _BESIDE = "its update is not added to what the update before it was added to, as where streams go side by side"
-_CARRIED = {"normed": "the normed stream", "stream+block_input": "the stream and the block's input"}
+_CARRIED = {
+    "normed": "the normed stream",
+    "stream+block_input": "the stream and the block's input",
+    "gated": "the stream times what is computed from it",
+}
 
 
 def stack_of(tracks: Tracks, row: Row, name: str) -> FoundStack:
     """Describe a stack."""
     sublayers = tuple(_sublayer(tracks, row, place, branch) for place in row.places for branch in place.branches)
     placement, reason = _placement_of(sublayers)
+    if row.beside:
+        placement, reason = "unknown", _BESIDE
     if row.second:
         placement, reason = _of_two_streams(row, placement)
     final = None if row.final is None else FoundNorm(row.final.path, "final", row.final.kind)
     width = tracks.flow.values[row.start].shape[-1]
     copies = _copies(tracks.model, [place.block for place in row.places])
-    return FoundStack(name, row.depth, width, placement, reason, sublayers, final, copies, row.joined)
+    return FoundStack(
+        name, row.depth, width, placement, reason, sublayers, final, copies, row.joined, row.chosen, row.entered
+    )
 
 
 def _sublayer(tracks: Tracks, row: Row, place: Place, branch: Branch) -> FoundSubLayer:
     norms = tuple(FoundNorm(norm.path, position, norm.kind) for norm, position in positions(tracks, place, branch))
     parallel = len(place.branches) > 1 or not tracks.flow.depends(branch.base, _stream_before(row, place))
-    skip = _skip(tracks, place)
+    skip = _skip(tracks, row, place)
     placement, reason = _one_placement(branch, norms, skip, _closes(row, place))
     if place is not row.places[0] and not tracks.flow.depends(place.skip.start, _stream_before(row, place)):
         skip, placement, reason = "unknown", "unknown", _BESIDE
@@ -49,12 +58,15 @@ def _sublayer(tracks: Tracks, row: Row, place: Place, branch: Branch) -> FoundSu
         norms,
         skip,
         place.skip.factors,
-        branch.after.factors,
+        branch.after.outside,
         parallel,
         placement,
         reason,
         not branch.reads_stream,
         branch.scoring is not None,
+        branch.after.inside,
+        branch.before.outside,
+        branch.before.inside,
     )
 
 
@@ -93,27 +105,34 @@ def _inside(tracks: Tracks, branch: Branch, norm: Norm) -> str:
     return "mid" if len(later) == 1 else "latent" if later else "other"
 
 
-def _skip(tracks: Tracks, place: Place) -> str:
+def _skip(tracks: Tracks, row: Row, place: Place) -> str:
+    flow, start, base = tracks.flow, place.skip.start, tracks.flow.same(place.branches[0].base)
     if place.skip.norms:
         return "normed"
-    if place.skip.start == tracks.flow.same(place.branches[0].base):
+    if start == base:
         return "stream"
-    terms = {tracks.flow.same(one) for one in tracks.flow.values[place.skip.start].inputs}
-    if tracks.flow.same(place.branches[0].base) in terms and len(terms) == 2:
+    terms = {flow.same(one) for one in flow.values[start].inputs}
+    if flow.values[start].op == "add" and base in terms and len(terms) == 2:
         return "stream+block_input"
+    if any(base in tracks.back(one).values for one in gated(flow, start)):
+        return "gated"
     # A branch that reads an older stream than the one its update is added to.
-    return "stream" if tracks.flow.depends(place.skip.start, place.branches[0].base) else "unknown"
+    streams = {flow.same(one) for other in row.places for one in (other.sum.total, other.stream)}
+    return "stream" if start in streams and flow.depends(start, base) else "unknown"
 
 
 def _one_placement(branch: Branch, norms: Sequence[FoundNorm], skip: str, closes: bool) -> tuple[str, str]:
     if not branch.reads_stream:
         return "unknown", "something other than norms and factors stands between the stream and the first matrix"
+    if not branch.reads_once:
+        return "unknown", "some of its matrices read the stream through other norms than others do"
     if skip == "unknown":
         return "unknown", "the skip is neither the stream nor a norm of it"
     where = {norm.position for norm in norms}
     switches = ("inner" in where, "output" in where, "outer" in where)
     if skip != "stream":
-        return "unknown", f"norms as in {_PLACEMENTS.get(switches, '?')}, but the skip carries {_CARRIED[skip]}"
+        known = f"as in {_PLACEMENTS[switches]}" if switches in _PLACEMENTS else "at " + " and ".join(sorted(where))
+        return "unknown", f"norms {known}, but the skip carries {_CARRIED[skip]}"
     if switches not in _PLACEMENTS and closes and (inside := (*switches[:2], False)) in _PLACEMENTS:
         return _PLACEMENTS[inside], _CLOSING
     if switches not in _PLACEMENTS:

@@ -160,7 +160,7 @@ class Flow:
     def _roots(self) -> list[int]:
         roots: list[int] = []
         for index in range(len(self.values)):
-            before = self._unchanged(index)
+            before = self.unchanged(index)
             roots.append(index if before is None else roots[before])
         return roots
 
@@ -177,9 +177,10 @@ class Flow:
         one, two = value.inputs[PRODUCTS[value.op] : PRODUCTS[value.op] + 2]
         return self.live[one] != self.live[two]
 
-    def _unchanged(self, index: int) -> int | None:
+    def unchanged(self, index: int) -> int | None:
+        """Return the value that this one is only another layout of, or nothing."""
         value = self.values[index]
-        if value.op not in _FAITHFUL or not value.inputs:
+        if not value.inputs or not (value.op in _FAITHFUL or _is_neutral(value)):
             return None
         before = self.values[value.inputs[-1] if value.op == "copy" else value.inputs[0]]
         same = before.shape[-1:] == value.shape[-1:] and _size(before) == _size(value) and before.dtype == value.dtype
@@ -193,12 +194,20 @@ class Flow:
             found.setdefault(self.same(showing.value), []).append(showing)
         return found
 
+    @cached_property
+    def needed(self) -> int:
+        """The values that something at a module was computed from, as bits."""
+        bits = 0
+        for showing in self.showings:
+            bits |= self.ancestors[showing.value]
+        return bits
+
     def whole(self, index: int) -> bool:
         """Whether everything that uses a value's first equal does so through this value.
 
         Only then is the gradient at this tensor the whole gradient.
         """
-        while (before := self._unchanged(index)) is not None:
+        while (before := self.unchanged(index)) is not None:
             if self.uses[before] != [index]:
                 return False
             index = before
@@ -224,6 +233,14 @@ class Flow:
         for index in range(start + 1, end + 1):
             if before >> index & 1 and ancestors[index] >> start & 1:
                 yield self.values[index]
+
+
+def _is_neutral(value: Value) -> bool:
+    """Whether 0 is added, as sum([x, y]) does to its first term, or a tensor is multiplied or divided by 1."""
+    if value.op not in ("add", "mul", "div") or len(value.inputs) != 1 or value.function is None:
+        return False
+    _, (first, *rest), options = value.function
+    return isinstance(first, Ref) and rest == [0 if value.op == "add" else 1] and not options
 
 
 def _size(value: Value) -> int:

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from normlab.recording.discovery.branch import Branch, branch_of, until
 from normlab.recording.discovery.steps import Norm, Tracks, Way
-from normlab.recording.discovery.sums import Chain, Sum, adds, leads, terms_of
+from normlab.recording.discovery.sums import Chain, Sum, adds, leads, terms_in, terms_of
 from normlab.recording.plan import Address
 
 
@@ -49,7 +49,10 @@ class Row:
         places: its sums, in order.
         final: the norm after the last block, where there is one.
         second: where the updates are also added to a second stream, its sums.
-        joined: the blocks in which something else is added to the stream first.
+        joined: the blocks before which something else is added to the stream.
+        chosen: the blocks after which each token is told to take the result or to keep the stream.
+        entered: the blocks within which something else is added.
+        beside: whether its updates are computed from another stream, which is computed from this one.
     """
 
     start: int
@@ -57,6 +60,9 @@ class Row:
     final: Norm | None
     second: tuple[int, ...] = ()
     joined: tuple[int, ...] = ()
+    chosen: tuple[int, ...] = ()
+    entered: tuple[int, ...] = ()
+    beside: bool = False
 
     @property
     def depth(self) -> int:
@@ -70,7 +76,8 @@ def row_of(tracks: Tracks, chain: Chain) -> Row:
     modules = [flow.values[one.total].module for one in chain.sums]
     outer, final, normed = _stream_norms(tracks, chain, modules)
     start = _start(tracks, chain, modules[0]) if normed else chain.start
-    streams = [start, *(one.total if norm is None else norm.given for one, norm in zip(chain.sums, outer, strict=True))]
+    after = [chain.chosen.get(one.total, one.total) for one in chain.sums]
+    streams = [start, *(one if norm is None else norm.given for one, norm in zip(after, outer, strict=True))]
     bases = [
         before if flow.depends(one.base, last) and one.base not in chain.joined else one.base
         for before, last, one in zip(streams, [start, *(one.total for one in chain.sums)], chain.sums, strict=False)
@@ -85,9 +92,15 @@ def row_of(tracks: Tracks, chain: Chain) -> Row:
     ]
     if final is None and outer[-1] is not None and not blocks[-1][1] and len(set(map(bool, outer))) > 1:
         # The last sum alone is normed, and no block says that the norm is its own: it is the final norm.
-        final, places[-1] = outer[-1], replace(places[-1], outer=None, stream=chain.sums[-1].total)
-    joined = tuple(place.layer for place in places if place.sum.base in chain.joined)
-    return Row(start, tuple(_told_apart(places)), final, tuple(chain.second), joined)
+        final, places[-1] = outer[-1], replace(places[-1], outer=None, stream=after[-1])
+    chosen = tuple(dict.fromkeys(place.layer for place in places if place.sum.total in chain.chosen))
+    begun = {place.layer: place for place in reversed(places)}
+    others = [place for place in places if place.sum.base in chain.joined]
+    joined, entered = (
+        tuple(dict.fromkeys(place.layer for place in others if (place is begun[place.layer]) == first))
+        for first in (True, False)
+    )
+    return Row(start, tuple(_told_apart(places)), final, tuple(chain.second), joined, chosen, entered, chain.beside)
 
 
 def _told_apart(places: Sequence[Place]) -> Iterator[Place]:
@@ -109,13 +122,18 @@ def skip_way(tracks: Tracks, skip: int, stream: int) -> Way:
 def _branches(tracks: Tracks, base: int, updates: tuple[int, ...]) -> tuple[Branch, ...]:
     """Describe the branches of a sum; an update that is itself the sum of attention and MLP is two of them."""
     found = [branch_of(tracks, base, update) for update in updates]
-    if len(found) == 1 and adds(tracks.flow, found[0].after.start) and not found[0].after.norms:
-        terms = terms_of(tracks.flow, found[0].after.start)
+    after = found[0].after
+    if len(found) == 1 and adds(tracks.flow, after.start) and not after.norms:
+        terms = terms_of(tracks.flow, after.start)
         if all(leads(tracks.flow, base, term) for term in terms):
             split = [branch_of(tracks, base, term) for term in terms]
             if len({branch.kind for branch in split}) == len(split) > 1:
-                found = split
+                found = [replace(one, after=_on(one.after, after), apart=not after.factors) for one in split]
     return tuple(sorted(found, key=_order))
+
+
+def _on(way: Way, further: Way) -> Way:
+    return Way(way.start, (*way.steps, *further.steps), (*way.values, *further.values[1:]))
 
 
 def _order(branch: Branch) -> int:
@@ -184,17 +202,24 @@ def _stream_norms(tracks: Tracks, chain: Chain, modules: list[str]) -> tuple[lis
     found: list[Norm | None] = []
     nearer: list[int] = []
     for one, following, here, there in zip(chain.sums, chain.sums[1:], modules, modules[1:], strict=False):
-        norm = next(
-            (each for each in _norms_of(tracks, following.skip) if tracks.flow.same(each.taken) == one.total), None
-        )
+        total = chain.chosen.get(one.total, one.total)
+        norm = next((each for each in _norms_of(tracks, following.skip) if tracks.flow.same(each.taken) == total), None)
         found.append(norm)
         nearer.append(_nearer(norm.path, there, here) if norm else 0)
     normed = any(near > 0 for near in nearer)
     found = [None if near > 0 or (normed and not near) else norm for norm, near in zip(found, nearer, strict=True)]
-    last = _after(tracks, chain.sums[-1].total)
+    last = _after(tracks, chain.chosen.get(chain.sums[-1].total, chain.sums[-1].total))
     if last is not None and not normed and _own(last, modules, found):
         return [*found, last], _after(tracks, tracks.flow.same(last.given)), normed
-    return [*found, None], last, normed
+    return [*found, None], last or _after_others(tracks, chain), normed
+
+
+def _after_others(tracks: Tracks, chain: Chain) -> Norm | None:
+    """Return the norm after the last sum if something else was added first, as the streams of earlier blocks."""
+    last = chain.sums[-1].total
+    after = [(norm, set(terms_in(tracks, chain, norm.taken))) for norm in tracks.norms if norm.taken > last]
+    found = [norm for norm, terms in after if "stream" in terms and "computed" not in terms]
+    return found[-1] if len({norm.path for norm in found}) == 1 else None
 
 
 def _norms_of(tracks: Tracks, skip: int) -> tuple[Norm, ...]:
@@ -226,9 +251,9 @@ def _after(tracks: Tracks, value: int) -> Norm | None:
 
 
 def _unscaled(way: Way) -> tuple[int, ...]:
-    """Return what a tensor was before its layout or its dtype changed."""
+    """Return what a tensor was before its layout or its dtype changed, or a factor was put on it."""
     steps = 0
-    while steps < len(way.steps) and way.steps[-1 - steps].what in ("layout", "cast", "dropout"):
+    while steps < len(way.steps) and way.steps[-1 - steps].what != "norm":
         steps += 1
     return way.values[len(way.values) - 1 - steps :]
 
@@ -238,4 +263,9 @@ def _own(last: Norm, modules: list[str], found: list[Norm | None]) -> bool:
     numbers = [place for place, part in enumerate(modules[-1].split(".")) if part.isdigit()]
     if numbers:
         return _shared(last.path, modules[-1]) > numbers[-1]
-    return bool(found) and all(norm is not None for norm in found)
+    same = any(norm is not None and _unnumbered(norm.path) == _unnumbered(last.path) for norm in found)
+    return same or (bool(found) and all(norm is not None for norm in found))
+
+
+def _unnumbered(path: str) -> str:
+    return ".".join("" if part.isdigit() else part for part in path.split("."))

@@ -8,10 +8,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from normlab.recording.discovery.graph import LAYOUT, PRODUCTS, Flow, Ref, Value
+from normlab.recording.discovery.probing import NONE, SEVERAL, is_foreign, probed
 
-#: An entry that depends on no token, and one that depends on several.
-_NONE: Final = -1
-_SEVERAL: Final = -2
 #: Operations that mix along the axes that they are told, and hold no parameters.
 SPECTRAL: Final = ("_fft_r2c", "_fft_c2c", "_fft_c2r")
 #: Operations along axes, by the name of the argument that has them.
@@ -33,6 +31,9 @@ _SPREAD: Final = (
     "upsample_linear1d",
     "upsample_nearest1d",
 )
+#: Operations that look back only, or of which it is not told which way they look.
+_ONE_SIDED: Final = ("cumsum", "cumprod", "logcumsumexp", "convolution", *_SPREAD)
+_MASKING: Final = ("tril", "triu", "le", "ge", "lt", "gt")
 
 
 def mixes(flow: Flow, base: int, update: int) -> bool | None:
@@ -48,6 +49,37 @@ def mixes(flow: Flow, base: int, update: int) -> bool | None:
     """
     shape = flow.values[base].shape
     tokens = torch.arange(_size(shape[:-1])).view(*shape[:-1], 1).expand(shape)
+    given = _carried_on(flow, base, update, tokens)
+    if given is None:
+        return None
+    own = tokens.reshape(given.shape) if given.numel() == tokens.numel() else given
+    return bool(((given == SEVERAL) | (given != own) & (given != NONE)).any())
+
+
+def looks_ahead(flow: Flow, base: int, update: int) -> bool:
+    """Whether the first token of a branch's update is known to depend on a later one of what the branch reads.
+
+    Args:
+        flow: the data flow.
+        base: what the branch reads, its features along the last axis.
+        update: what it gives.
+    """
+    shape, between = flow.values[base].shape, list(flow.between(base, update))
+    if flow.values[update].shape != shape or any(value.op in _ONE_SIDED for value in between):
+        return False
+    if any(value.op in _MASKING for value in flow.made_of(update) if not flow.depends(base, value.index)):
+        return False
+    for axis in range(len(shape) - 1):
+        later = torch.arange(shape[axis]).clamp(max=1).sub(1).neg().mul(NONE)
+        places = later.view([-1 if one == axis else 1 for one in range(len(shape))]).expand(shape)
+        given = _carried_on(flow, base, update, places)
+        if given is not None and bool((given.select(axis, 0) != NONE).any()):
+            return True
+    return False
+
+
+def _carried_on(flow: Flow, base: int, update: int, tokens: Tensor) -> Tensor | None:
+    """Return the labels of what a branch gives for those of what it reads, or nothing where they are not known."""
     labels = {base: tokens}
     for value in flow.between(base, update):
         try:
@@ -57,32 +89,36 @@ def mixes(flow: Flow, base: int, update: int) -> bool | None:
         if found is None or tuple(found.shape) != value.shape:
             return None
         labels[value.index] = found
-    given = labels[update]
-    own = tokens.reshape(given.shape) if given.numel() == tokens.numel() else given
-    return bool(((given == _SEVERAL) | (given != own) & (given != _NONE)).any())
+    return labels[update]
 
 
 def _labelled(flow: Flow, value: Value, labels: dict[int, Tensor]) -> Tensor | None:
-    """Return for each entry of a value the token that it was computed from."""
+    """Return for each entry of a value the token that it is made of; none for what is decided, as by a router."""
+    if not (value.floating or value.dtype.startswith("torch.complex")):
+        return torch.tensor(NONE).expand(value.shape)
     if value.function is None:
         return labels[value.inputs[0]].reshape(value.shape) if value.op == "alias" else None
     function, args, kwargs = value.function
+    if is_foreign(function):
+        return probed(flow, value, labels)
 
     def label(one: Any) -> Any:
         if not isinstance(one, Ref):
             return one
-        return labels.get(one.number, torch.tensor(_NONE).expand(flow.values[one.number].shape))
+        return labels.get(one.number, torch.tensor(NONE).expand(flow.values[one.number].shape))
 
     args, kwargs = tree_map(label, (args, kwargs), is_leaf=lambda one: isinstance(one, Ref))
     own = [labels[one] for one in value.inputs if one in labels]
-    if value.op in ("_to_copy", "native_dropout", "copy"):
+    if value.op in ("_to_copy", "native_dropout", "copy", "log_sigmoid_forward"):
         return own[-1]
+    if value.op == "written":
+        return _picked(function, [one.contiguous() if isinstance(one, Tensor) else one for one in args], {}, value)
     if value.op == "view_as_real":
         return own[0][..., None].expand(value.shape)
     if value.op in ("expand", "view", "_unsafe_view", "reshape"):
         return own[0].expand(value.shape) if value.op == "expand" else own[0].reshape(value.shape)
     if value.op == "constant_pad_nd":
-        return torch.constant_pad_nd(args[0], args[1], _NONE)
+        return torch.constant_pad_nd(args[0], args[1], NONE)
     if value.op in _PLACED:
         return _picked(function, args, kwargs, value)
     if torch.Tag.pointwise in function.tags:  # type: ignore[attr-defined]
@@ -99,7 +135,7 @@ def _labelled(flow: Flow, value: Value, labels: dict[int, Tensor]) -> Tensor | N
     if value.op in _PUTTING or (value.op in _CHOOSING and value.op != "gather"):
         return None
     found = _along(function, args, kwargs, own[0], value.shape)
-    return None if value.op == "gather" and found is not None and bool((found == _SEVERAL).any()) else found
+    return None if value.op == "gather" and found is not None and bool((found == SEVERAL).any()) else found
 
 
 def _picked(function: Callable[..., Any], args: Any, kwargs: Any, value: Value) -> Tensor:
@@ -146,8 +182,8 @@ def _reduced(labels: Tensor, axes: Sequence[int]) -> Tensor:
     axes = list(axes)
     (own,) = _narrowed([labels])
     high = own.amax(axes, keepdim=True)
-    low = own.masked_fill(own == _NONE, torch.iinfo(torch.int64).max).amin(axes, keepdim=True)
-    found = torch.where((high == low) | (high == _NONE) & (low > high), high, _SEVERAL)
+    low = own.masked_fill(own == NONE, torch.iinfo(torch.int64).max).amin(axes, keepdim=True)
+    found = torch.where((high == low) | (high == NONE) & (low > high), high, SEVERAL)
     return found.expand([1 if axis in axes else extent for axis, extent in enumerate(labels.shape)])
 
 

@@ -96,9 +96,8 @@ def _norm(norm: Norm, at: Address) -> Iterator[Parameter]:
 
 
 def _factors(way: Way, at: Address) -> Iterator[Parameter]:
-    for factor in way.factors:
-        if isinstance(factor, str) and factor:
-            yield Parameter(factor, at, "branch_scale")
+    for name in (name for step in way.steps if step.what == "factor" for name in step.parameters):
+        yield Parameter(name, at, "branch_scale")
 
 
 def _embedding(tracks: Tracks, at: Address, row: Row) -> Iterator[Parameter]:

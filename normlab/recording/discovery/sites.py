@@ -42,7 +42,7 @@ def _sequential(tracks: Tracks, place: Place, name: str, ports: Ports) -> Iterat
 def _parallel(tracks: Tracks, place: Place, name: str, ports: Ports) -> Iterator[Part]:
     """Yield the sites of branches that read the same stream: the last has their common sum."""
     skip = ports.port(place.sum.skip)
-    updates = [ports.port(branch.update) for branch in place.branches]
+    updates = [ports.port(branch.update) if branch.apart else None for branch in place.branches]
     for branch, update in zip(place.branches[:-1], updates[:-1], strict=True):
         at = place.address(name, branch)
         yield from _branch_sites(at, branch, ports)
@@ -51,7 +51,8 @@ def _parallel(tracks: Tracks, place: Place, name: str, ports: Ports) -> Iterator
     last = place.branches[-1]
     at = place.address(name, last)
     yield from _branch_sites(at, last, ports)
-    together = ports.port(place.sum.updates[0]) if len(place.sum.updates) == 1 else _together(updates)
+    together = ports.port(place.sum.updates[0]) if len(place.sum.updates) == 1 else None
+    together = together or _together(updates)
     yield from _sum_sites(at, place, skip, together, ports)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import nn
 
-from normlab.recording.discovery.graph import Flow, Ref, Value
+from normlab.recording.discovery.graph import LAYOUT, Flow, Ref, Value
 from normlab.recording.discovery.norms import NormKind, probed
 from normlab.recording.discovery.written import written_out
 
@@ -38,12 +38,16 @@ class Step(NamedTuple):
     Attributes:
         what: ``norm``, ``factor``, ``dropout``, ``cast``, or ``layout`` where its first axes change places.
         norm: the norm.
-        factor: what it is multiplied by: a number, the name of a parameter, or empty for another tensor.
+        factor: what it is multiplied by: a number, the name of a parameter, ``1-name``, ``?(name)`` for something else
+            that is computed from parameters, ``g(x)`` for a number for each token that a matrix made of what it
+            carries, or empty for another tensor.
+        parameters: names of the parameters that it is computed from.
     """
 
     what: Literal["norm", "factor", "dropout", "cast", "layout"]
     norm: Norm | None = None
     factor: float | str = ""
+    parameters: tuple[str, ...] = ()
 
 
 class Way(NamedTuple):
@@ -69,7 +73,21 @@ class Way(NamedTuple):
     @property
     def factors(self) -> tuple[float | str, ...]:
         """What the tensor is multiplied by on the way."""
-        return tuple(step.factor for step in self.steps if step.what == "factor")
+        return (*self.inside, *self.outside)
+
+    @property
+    def inside(self) -> tuple[float | str, ...]:
+        """What it is multiplied by before the last norm on the way."""
+        return tuple(step.factor for step in self.steps[: self._normed] if step.what == "factor")
+
+    @property
+    def outside(self) -> tuple[float | str, ...]:
+        """What it is multiplied by after the last norm on the way, or at all."""
+        return tuple(step.factor for step in self.steps[self._normed :] if step.what == "factor")
+
+    @property
+    def _normed(self) -> int:
+        return max((place for place, step in enumerate(self.steps, 1) if step.what == "norm"), default=0)
 
 
 @dataclass
@@ -175,6 +193,8 @@ class Tracks:
     def _factor(self, value: Value) -> tuple[Step, int] | None:
         flow = self.flow
         carried = [one for one in value.inputs if flow.live[one]]
+        if len(carried) == 2 and value.op == "mul":
+            return self._gate(value)
         if len(carried) != 1 or flow.values[carried[0]].shape != value.shape:
             return None
         if value.op == "div" and value.inputs[0] != carried[0]:
@@ -191,8 +211,36 @@ class Tracks:
         other = flow.values[others[0]]
         if _drawn(flow, other):
             return Step("dropout"), carried[0]
-        names = [one.name for one in flow.leaves(other.index) if one.kind == "parameter"]
-        return Step("factor", factor=names[0] if names else ""), carried[0]
+        names = tuple(one.name for one in flow.leaves(other.index) if one.kind == "parameter")
+        return Step("factor", factor=self._called(value, other, names), parameters=names), carried[0]
+
+    def _gate(self, value: Value) -> tuple[Step, int] | None:
+        """Step over a factor of each token that a matrix of its own made."""
+        flow = self.flow
+        for wide, narrow in (value.inputs, value.inputs[::-1]):
+            if flow.values[wide].shape == value.shape and flow.values[narrow].shape[-1:] == (1,) != value.shape[-1:]:
+                made = (one.index for one in flow.made_of(narrow) if not flow.depends(wide, one.index))
+                if any(flow.weighs[one] for one in made):
+                    return Step("factor", factor="g(x)"), wide
+        return None
+
+    def _called(self, value: Value, other: Value, names: tuple[str, ...]) -> str:
+        """Return what a factor that is a tensor is called."""
+        if not names:
+            return ""
+        named = ", ".join(names)
+        if len(names) == 1 and value.op == "mul":
+            if self._is_plainly(other, names[0]):
+                return named
+            if other.op == "rsub" and other.function and other.function[1][1:] == (1,):
+                return f"1-{named}" if self._is_plainly(self.flow.values[other.inputs[0]], names[0]) else f"?({named})"
+        return f"?({named})"
+
+    def _is_plainly(self, value: Value, name: str) -> bool:
+        """Whether a value is a parameter, but for its layout and its dtype."""
+        while value.op in LAYOUT or value.op == "_to_copy":
+            value = self.flow.values[value.inputs[0]]
+        return value.name == name
 
 
 def swaps_leading_axes(value: Value) -> bool:

@@ -36,6 +36,8 @@ class Chain:
         second: sums of the same updates with another stream.
         joined: values that are the stream and something that no sub-layer of it computed: an earlier stream, as
             over the blocks of a U-Net, or what does not depend on it, as an embedding of the block's number.
+        chosen: after sums of which each token is told to take the result or not, the stream that is left.
+        beside: whether its updates are computed from sums of another chain, and those of the other from its own.
     """
 
     start: int
@@ -43,6 +45,8 @@ class Chain:
     streams: list[int] = field(default_factory=list)
     second: list[int] = field(default_factory=list)
     joined: list[int] = field(default_factory=list)
+    chosen: dict[int, int] = field(default_factory=dict)
+    beside: bool = False
 
     def carries(self, way: Way) -> bool:
         """Whether a tensor is one of the streams, rescaled."""
@@ -53,18 +57,28 @@ def chains(tracks: Tracks) -> list[Chain]:
     """Return the chains of residual sums, longest first; a sum inside a branch of a longer chain is not one."""
     found: list[Chain] = []
     absorbed: set[int] = set()
+    needed = tracks.flow.needed
     candidates = [value.index for value in tracks.flow.values if adds(tracks.flow, value.index)]
+    candidates = [index for index in candidates if needed >> index & 1]
     for index in candidates:
         for inner in _absorbed(tracks.flow, index):
             absorbed.add(inner)
-    for index in candidates:
-        if index not in absorbed:
-            _extend(tracks, found, index)
+    for index in sorted({*candidates, *(value.index for value in tracks.flow.values if value.op == "where")}):
+        if index in absorbed or _chosen(tracks, found, index):
+            continue
+        if _extend(tracks, found, index, _one_update(tracks.flow, index), skips=1):
+            continue
+        if not _extend(tracks, found, index, terms_of(tracks.flow, index)) and adds(tracks.flow, index):
+            # A stream may be added to what has not been a sum of its own yet.
+            for step in sorted({*_absorbed(tracks.flow, index)}):
+                _extend(tracks, found, step, [tracks.flow.same(one) for one in tracks.flow.values[step].inputs])
     found.sort(key=lambda chain: -len(chain.sums))
     kept: list[Chain] = []
     for chain in found:
-        if not any(_nested(tracks.flow, chain, other) for other in kept):
-            kept.append(chain)
+        around = [other for other in kept if _nested(tracks.flow, chain, other)]
+        for other in around:
+            other.beside |= _inside(tracks.flow, chain, other) and _inside(tracks.flow, other, chain)
+        kept += [] if around else [chain]
     return sorted(kept, key=lambda chain: chain.start)
 
 
@@ -101,17 +115,57 @@ def terms_of(flow: Flow, index: int) -> list[int]:
     return found
 
 
-def _extend(tracks: Tracks, found: list[Chain], index: int) -> None:
-    """Put a sum into the chain whose stream it updates, or start one, if it is a residual sum."""
-    terms = terms_of(tracks.flow, index)
-    for skip in terms:
+def _one_update(flow: Flow, index: int) -> list[int]:
+    """Return the two terms of a sum, the one that is a sum of its own last, as one of several experts is."""
+    steps = set(_absorbed(flow, index))
+    terms = [flow.same(one) for one in flow.values[index].inputs] if steps else []
+    return sorted(terms, key=steps.__contains__) if sum(term in steps for term in terms) == 1 else []
+
+
+def _parts(flow: Flow, index: int, term: int) -> list[int]:
+    """Return the terms of a term of a sum, or the term itself where it is no sum that is only a step of this one."""
+    return terms_of(flow, term) if term in _absorbed(flow, index) else [term]
+
+
+def _chosen(tracks: Tracks, found: list[Chain], index: int) -> bool:
+    """Take note of a stream of which a mask took each token from before or after a sum; say whether it is a choice."""
+    value = tracks.flow.values[index]
+    if value.op != "where":
+        return False
+    before, *after = sorted(tracks.flow.same(term) for term in value.inputs[1:])
+    for chain in found if after and tracks.flow.depends(after[0], before) else ():
+        if {before, after[0]} <= {*chain.streams}:
+            chain.streams.append(index)
+            chain.chosen[max(one.total for one in chain.sums)] = index
+    return True
+
+
+def _extend(tracks: Tracks, found: list[Chain], index: int, terms: list[int], skips: int | None = None) -> bool:
+    """Put a sum into the chain whose stream it updates, or start one; say whether it is a residual sum.
+
+    Args:
+        tracks: the data flow.
+        found: the chains.
+        index: the sum.
+        terms: its terms.
+        skips: how many of them, from the first one on, may be the skip; all unless given.
+    """
+    for skip in terms[:skips] if len(set(terms)) == len(terms) else ():
         others = tuple(term for term in terms if term != skip)
-        if not others or any(chain.carries(tracks.back(term)) for chain in found for term in others):
+        parts = [part for other in others for part in _parts(tracks.flow, index, other)]
+        if not others or any(chain.carries(tracks.back(part)) for chain in found for part in parts):
             continue
         for base in _bases(tracks, found, skip):
-            if all(leads(tracks.flow, base, other) for other in others):
+            if all(leads(tracks.flow, base, part) and _anew(tracks, skip, part) for part in parts):
                 _book(tracks, found, Sum(index, skip, others, base))
-                return
+                return True
+    return False
+
+
+def _anew(tracks: Tracks, skip: int, part: int) -> bool:
+    """Whether a term is not a mere change of what the skip was: a stream shifted by a token is no update to it."""
+    before = (value for value in tracks.back(skip).values if tracks.flow.depends(part, value))
+    return all(leads(tracks.flow, value, part) for value in before)
 
 
 def _bases(tracks: Tracks, found: list[Chain], skip: int) -> list[int]:
@@ -120,10 +174,24 @@ def _bases(tracks: Tracks, found: list[Chain], skip: int) -> list[int]:
     bases = list(reversed(way.values))
     if adds(tracks.flow, way.start):
         bases += sorted(terms_of(tracks.flow, way.start), reverse=True)
+    for one in gated(tracks.flow, way.start):
+        bases += [value for value in reversed(tracks.back(one).values) if value not in bases]
     for chain in found:
         if any(base in chain.streams for base in bases):
             bases += [stream for stream in reversed(chain.streams) if stream not in bases]
     return bases
+
+
+def gated(flow: Flow, index: int) -> tuple[int, ...]:
+    """Return the factors of a product of two tensors that both carry features, as of a skip and its gate."""
+    value = flow.values[index]
+    both = value.op == "mul" and len(value.inputs) == 2 and all(flow.live[one] for one in value.inputs)
+    # What has no axis for positions may be the state of a recurrent network at one of them.
+    return (
+        tuple(one for one in value.inputs if flow.values[one].shape == value.shape)
+        if both and len(value.shape) > 2
+        else ()
+    )
 
 
 def leads(flow: Flow, base: int, update: int) -> bool:
@@ -138,7 +206,8 @@ def _book(tracks: Tracks, found: list[Chain], new: Sum) -> None:
     chain = next((chain for chain in found if reached & set(chain.streams + chain.second)), None)
     chain = chain or _continued(tracks, found, way.start)
     if chain is not None and _updates(tracks, new) & {one for each in chain.sums for one in _updates(tracks, each)}:
-        chain.second.append(new.total)
+        # Sums in a row that nothing else reads are one for each update.
+        chain.second += [*sorted({*_absorbed(tracks.flow, new.total)}), new.total][-len(new.updates) :]
         return
     if chain is None:
         chain = Chain(new.base, streams=[new.base])
@@ -152,16 +221,28 @@ def _book(tracks: Tracks, found: list[Chain], new: Sum) -> None:
 
 def _continued(tracks: Tracks, found: list[Chain], index: int) -> Chain | None:
     """Return the chain that goes on with a value that is its stream and something else."""
-    value = tracks.flow.values[index]
-    if value.op != "add" or len(value.inputs) != 2:
+    if tracks.flow.values[index].op != "add":
         return None
-    terms = [one for one in value.inputs if tracks.flow.live[one]]
-    for chain in found:
-        if terms and all(chain.carries(tracks.back(term)) for term in terms):
+    for chain in reversed(found):
+        terms = set(terms_in(tracks, chain, index))
+        if "stream" in terms and "computed" not in terms:
             chain.streams.append(index)
             chain.joined.append(index)
             return chain
     return None
+
+
+def terms_in(tracks: Tracks, chain: Chain, index: int) -> Iterator[str]:
+    """Yield of each term of a sum whether it is a stream of a chain, computed from one, or something else."""
+    way = tracks.back(index)
+    value = tracks.flow.values[way.start]
+    if chain.carries(way):
+        yield "stream"
+    elif value.op == "add" and len(value.inputs) == 2:
+        for one in value.inputs:
+            yield from terms_in(tracks, chain, one)
+    else:
+        yield "computed" if tracks.flow.depends(way.start, chain.start) else "else"
 
 
 def _updates(tracks: Tracks, one: Sum) -> set[int]:
@@ -170,14 +251,17 @@ def _updates(tracks: Tracks, one: Sum) -> set[int]:
 
 def _nested(flow: Flow, chain: Chain, other: Chain) -> bool:
     """Whether a chain runs inside a branch of another one, or around it."""
-    inside = any(
-        flow.depends(one.total, two.base) and any(flow.depends(update, one.total) for update in two.updates)
-        for one in chain.sums
-        for two in other.sums
-    )
     around = any(
         flow.depends(one.total, two.total) and flow.depends(two.total, one.base)
         for one in chain.sums
         for two in other.sums
     )
-    return inside or around
+    return around or _inside(flow, chain, other)
+
+
+def _inside(flow: Flow, chain: Chain, other: Chain) -> bool:
+    return any(
+        flow.depends(one.total, two.base) and any(flow.depends(update, one.total) for update in two.updates)
+        for one in chain.sums
+        for two in other.sums
+    )

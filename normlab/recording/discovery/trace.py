@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +16,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from normlab.recording.attachment import unseen
 from normlab.recording.buffers import buffers_as_before
 from normlab.recording.compiled import step_by_step
+from normlab.recording.discovery.addition import Operation, put_plainly, taken_apart
 from normlab.recording.discovery.causality import causal, counted
 from normlab.recording.discovery.graph import SHAPED, Flow, Kind, Ref, Showing, Value
 from normlab.recording.tensors import tensors_in
-
-#: Operations that add a multiple of a tensor.
-_ADDING: Final = (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
 
 
 def trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flow:
@@ -72,10 +70,9 @@ class Writer(TorchDispatchMode):
     ) -> Any:
         """Run an operation and write down its results."""
         kwargs = kwargs or {}
-        if func in _ADDING and kwargs.get("alpha", 1) != 1 and _alike(*args):
-            # The product is a value of its own, as where it is written out.
-            scaled = self.__torch_dispatch__(torch.ops.aten.mul.Tensor, types, (args[1], kwargs["alpha"]))
-            args, kwargs = (args[0], scaled), {}
+        apart = taken_apart(func, args, kwargs, lambda part, *rest: self.__torch_dispatch__(part, types, rest))
+        if apart is not None:
+            return apart
         inputs = [self._index(tensor) for _, tensor in tensors_in((args, kwargs))]
         changed = _changed(func, args, kwargs)
         template = tree_map(lambda x: Ref(self._index(x)) if isinstance(x, Tensor) else x, (args, kwargs))
@@ -85,13 +82,14 @@ class Writer(TorchDispatchMode):
         result = func(*args, **kwargs)
         name = func.overloadpacket.__name__.rstrip("_") or func.overloadpacket.__name__
         inputs = [] if name in SHAPED else inputs
+        own = put_plainly(self.flow, Operation(name, tuple(inputs), (func, *template)), self._module)
         for tensor in changed:
-            self._overwrite(tensor, name, inputs, (func, *template))
+            self._overwrite(tensor, own)
         for place, (_, tensor) in enumerate(tensors_in(result)):
             if not any(tensor is one for one in changed):
                 if name == "embedding" and counted(args[1]):
                     self.flow.counting.add(len(self.flow.values))
-                index = self._add(tensor, "op", name, tuple(inputs), function=(func, *template), output=place)
+                index = self._add(tensor, "op", own.name, own.inputs, function=own.function, output=place)
                 if place == 0 and (known := causal(name, args, kwargs, tensor)) is not None:
                     self.flow.causal[index] = known
         return result
@@ -129,6 +127,10 @@ class Writer(TorchDispatchMode):
                 if tensor in self._known:
                     self.flow.showings.append(Showing(self._known[tensor], path, side, where, call))  # type: ignore[arg-type]
 
+    @property
+    def _module(self) -> str:
+        return self._running[-1] if self._running else ""
+
     def _index(self, tensor: Tensor) -> int:
         return self._known[tensor] if tensor in self._known else self._add(tensor, "constant")
 
@@ -143,7 +145,6 @@ class Writer(TorchDispatchMode):
         output: int = 0,
     ) -> int:
         index = len(self.flow.values)
-        module = self._running[-1] if self._running else ""
         self.flow.values.append(
             Value(
                 index,
@@ -153,7 +154,7 @@ class Writer(TorchDispatchMode):
                 tuple(tensor.shape),
                 tensor.is_floating_point(),
                 str(tensor.dtype),
-                module,
+                self._module,
                 name,
                 function,
                 output,
@@ -167,12 +168,12 @@ class Writer(TorchDispatchMode):
         self._known[tensor] = index
         return index
 
-    def _overwrite(self, tensor: Tensor, op: str, inputs: list[int], function: Any) -> None:
+    def _overwrite(self, tensor: Tensor, own: Operation) -> None:
         """Give new values to a tensor that was changed in place, and to all that share its memory."""
         before = self._index(tensor)
-        replaced = op in ("copy", "fill", "zero")
-        inputs = [one for one in inputs if one != before] if replaced else inputs
-        index = self._add(tensor, "op", op, tuple(inputs), function=function)
+        replaced = own.name in ("copy", "fill", "zero")
+        inputs = tuple(one for one in own.inputs if one != before) if replaced else own.inputs
+        index = self._add(tensor, "op", own.name, inputs, function=own.function)
         for ref in self._sharing.get(_storage(tensor), ()):
             other = ref()
             if other is not None and other is not tensor:
@@ -180,11 +181,7 @@ class Writer(TorchDispatchMode):
                 if other.numel() == tensor.numel():
                     self._add(other, "op", "alias", (index,))
                 else:
-                    self._add(other, "op", "written", (old, index))
-
-
-def _alike(one: Any, two: Any) -> bool:
-    return isinstance(two, Tensor) and one.is_floating_point() and one.dtype == two.dtype
+                    self._add(other, "op", "written", (old, index), function=_write(old, other, index, tensor))
 
 
 def _changed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
@@ -197,6 +194,17 @@ def _changed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[T
             value = args[place] if place < len(args) else kwargs.get(argument.name)
             found += [tensor for _, tensor in tensors_in(value)]
     return found
+
+
+def _write(old: int, whole: Tensor, new: int, part: Tensor) -> Any:
+    """Return what a tensor is after another one in its memory was changed, or nothing where that is not plain."""
+    if part.numel() < whole.numel() and whole.is_contiguous():
+        places = part.size(), part.stride(), part.storage_offset() - whole.storage_offset()
+        return torch.ops.aten.as_strided_scatter.default, (Ref(old), Ref(new), *places), {}
+    if part.numel() > whole.numel() and part.is_contiguous():
+        places = whole.size(), whole.stride(), whole.storage_offset() - part.storage_offset()
+        return torch.ops.aten.as_strided.default, (Ref(new), *places), {}
+    return None
 
 
 def _data(tensor: Tensor) -> Any:

@@ -150,7 +150,7 @@ class Call {
       if (node != Py_None) got(PyObject_CallMethodOneArg(node, names._register_hook_dict, tensor));
     }
     done(PyObject_SetItem(hooks, awaiting, awaiting));
-    reader->hooked->emplace_back(got(PyWeakref_NewRef(hooks, nullptr)), Ref::to(awaiting));
+    reader->hooked->emplace_back(std::move(hooks), Ref::to(awaiting));
   }
 
   // An in-place change of a view takes its hooks out of the graph; those of its base stay.

@@ -82,7 +82,7 @@ void ready(PyTypeObject &type, destructor free, PyMethodDef *methods, PyMemberDe
 #define NAMES(X) \
   X(_backward_hooks) X(_backward_pre_hooks) X(_base) X(_booked) X(_call_impl) X(_compiled_call_impl) \
   X(_forward_pre_hooks) X(_version) X(attended) X(eager) X(ran) X(reader) \
-  X(data_ptr) X(dtype) X(forced) X(is_contiguous) X(is_cpu) X(is_inference) X(is_neg) X(layout) X(ledger) X(mask) \
+  X(data_ptr) X(dtype) X(forced) X(is_contiguous) X(is_cpu) X(is_neg) X(layout) X(ledger) X(mask) \
   X(nbytes) X(numel) X(_register_hook_dict) X(grad_fn) X(requires_grad) X(shape) X(storage_offset) X(stride) X(tokens) \
   X(untyped_storage) X(_activation) X(_compare) X(take_gradient) X(without_gradient) X(activation) X(gradient) X(pair)
 

@@ -6,7 +6,7 @@
 
 namespace {
 
-// Hooks that were put on tensors: a weak reference to the tensor's dictionary of hooks, and the hook.
+// Hooks that were put on tensors: the tensor's dictionary of hooks, and the hook.
 typedef std::vector<std::pair<Ref, Ref>> Hooked;
 
 // `observer` is None unless a step is going on, so that the two do not keep each other alive.
@@ -68,7 +68,10 @@ int reader_traverse(PyObject *self, visitproc visit, void *arg) {
   Py_VISIT(reader->calls);
   Py_VISIT(reader->ran);
   if (reader->hooked)
-    for (const auto &hook : *reader->hooked) Py_VISIT(static_cast<PyObject *>(hook.second));
+    for (const auto &[hooks, hook] : *reader->hooked) {
+      Py_VISIT(static_cast<PyObject *>(hooks));
+      Py_VISIT(static_cast<PyObject *>(hook));
+    }
   return 0;
 }
 
@@ -92,7 +95,8 @@ void reader_free(PyObject *self) {
   Py_TYPE(self)->tp_free(self);
 }
 
-inline bool is_gone(const std::pair<Ref, Ref> &hook) { return !referred(hook.first); }
+// Whether nobody else holds the hooks of a tensor any more.
+inline bool is_gone(const std::pair<Ref, Ref> &hook) { return Py_REFCNT(static_cast<PyObject *>(hook.first)) == 1; }
 
 PyObject *reader_forget(PyObject *self, PyObject *) {
   Reader *reader = as<Reader>(self);
@@ -115,11 +119,9 @@ PyObject *reader_close(PyObject *self, PyObject *) {
     reader->armed = false;
     Hooked hooked;
     hooked.swap(*reader->hooked);
-    for (const auto &[reference, hook] : hooked) {
-      const Ref hooks = Ref::to(referred(reference));
+    for (const auto &[hooks, hook] : hooked)
       // Somebody else may have cleared them.
-      if (hooks && PyObject_DelItem(hooks, hook) < 0) PyErr_Clear();
-    }
+      if (PyObject_DelItem(hooks, hook) < 0) PyErr_Clear();
     return none();
   });
 }

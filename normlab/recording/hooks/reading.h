@@ -195,10 +195,12 @@ inline bool read_mask(PyObject *mask, const View &view, const bool *&keep) {
   }
 }
 
-// The number of changes in place so far, or -1 where torch does not count them.
+// The number of changes in place so far, or -1 where torch does not count them, as in inference mode: it raises then.
 inline int64_t version(PyObject *tensor) {
-  if (asked(tensor, names.is_inference) == Py_True) return -1;
-  return number(attribute(tensor, names._version));
+  const Ref counted = Ref(PyObject_GetAttr(tensor, names._version));
+  if (counted) return number(counted);
+  PyErr_Clear();
+  return -1;
 }
 
 }  // namespace

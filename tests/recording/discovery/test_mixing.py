@@ -132,3 +132,26 @@ def test_a_token_mixer_is_not_called_attention(name: str) -> None:
         update = block.mixer(block.one(x)).detach()
         assert recorded == pytest.approx(float(update.square().mean()), rel=1e-12)
         x = block(x)
+
+
+def test_places_that_a_router_counts_mix_no_tokens() -> None:
+    class Routed(nn.Module):
+        """Experts of limited room, as in Switch Transformers."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.router, self.experts = nn.Linear(WIDTH, 2), nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+            self.norm = nn.LayerNorm(WIDTH)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.norm(x)
+            chosen = F.one_hot(self.router(h).argmax(-1), 2)
+            chosen = chosen * (chosen.cumsum(1) <= 3)
+            update = torch.zeros_like(h)
+            for number, expert in enumerate(self.experts):
+                places = chosen[..., number].bool()
+                update[places] = expert(h[places])
+            return x + update
+
+    (stack,) = nl.discover(nn.Sequential(Routed(), Routed()), torch.randn(2, LENGTH, WIDTH)).stacks
+    assert [one.sublayer for one in stack.sublayers] == ["mlp", "mlp"]

@@ -204,11 +204,6 @@ def test_a_sum_that_scales_is_one_with_a_scaled_update(add: Callable[[Tensor, Te
     assert str(found) == str(written) and "x ← x + 0.5·MLP(LN(x))    blocks 1-3" in str(found)
 
 
-@pytest.mark.parametrize("add", [lambda x, y: x - y, lambda x, y: torch.lerp(x, y, 0.3)])
-def test_a_sum_of_another_kind_is_named_in_the_reason(add: Callable[[Tensor, Tensor], Tensor]) -> None:
-    assert "differences and torch.lerp are not looked at" in nl.discover(Summed(add), _tokens()).reason
-
-
 def test_a_batch_must_be_given_where_none_can_be_made() -> None:
     with pytest.raises(RecordingError, match="give one"):
         nl.discover(Loop())

@@ -1,0 +1,79 @@
+"""Which tokens the result of an operation that torch does not know depends on: found by trying it."""
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from normlab.recording.discovery.graph import Flow, Ref, Value
+
+#: An entry that depends on no token, and one that depends on several.
+NONE: Final = -1
+SEVERAL: Final = -2
+#: Tokens that are tried one by one.
+_MOST: Final = 256
+
+
+def is_foreign(function: Any) -> bool:
+    """Whether an operation is somebody's own, as one of ``torch.library.custom_op`` is."""
+    return getattr(function, "namespace", "aten") not in ("aten", "prims", "prim")
+
+
+def probed(flow: Flow, value: Value, labels: dict[int, Tensor]) -> Tensor | None:
+    """Return for each entry of an operation's result the token that it changes with, or nothing if it cannot be run.
+
+    It is run on random numbers, and again for each token with other numbers in that token's entries. An entry that
+    follows a token by less than rounding is not seen to.
+
+    Args:
+        flow: the data flow.
+        value: what the operation gives.
+        labels: the token of each entry of what it takes.
+    """
+    assert value.function is not None
+    function, args, kwargs = value.function
+    taken = {one: labels[one] for one in value.inputs if one in labels}
+    tokens = torch.cat([one.unique() for one in taken.values()]).unique()
+    tokens = tokens[tokens >= 0]
+    if len(tokens) > _MOST or any(bool((one == SEVERAL).any()) for one in taken.values()):
+        return None
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(one: Any) -> Any:
+        if not isinstance(one, Ref):
+            return one
+        of = flow.values[one.number]
+        dtype = getattr(torch, of.dtype.removeprefix("torch."))
+        numbers = torch.randn(of.shape, generator=generator)
+        return (one.number, numbers.to(dtype) if of.floating else torch.zeros(of.shape, dtype=dtype))
+
+    def is_ref(one: Any) -> bool:
+        return isinstance(one, Ref)
+
+    def is_drawn(one: Any) -> bool:
+        return isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], Tensor)
+
+    numbers = tree_map(drawn, (args, kwargs), is_leaf=is_ref)
+
+    def run(token: int) -> Tensor:
+        def changed(one: Any) -> Any:
+            if not is_drawn(one):
+                return one
+            number, entries = one
+            return entries.where(taken[number] != token, 1 - entries) if number in taken else entries.clone()
+
+        own, named = tree_map(changed, numbers, is_leaf=is_drawn)
+        result = function(*own, **named)
+        found: Tensor = result[value.output] if isinstance(result, tuple | list) else result
+        return found
+
+    try:
+        before = run(NONE)
+        found = torch.full(before.shape, NONE)
+        for token in tokens.tolist():
+            moved = run(token) != before
+            found = found.where(~moved, torch.where(found == NONE, token, SEVERAL))
+    except Exception:  # it has no kernel here, or refuses such numbers
+        return None
+    return found

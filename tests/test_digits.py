@@ -1,0 +1,30 @@
+import math
+
+import pytest
+
+from normlab.digits import cell, minus, number
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("-1.5e-07", "−1.5e−07"),
+        ("slope -0.49 [-0.52, -.46]", "slope −0.49 [−0.52, −.46]"),
+        ("from -inf to 2", "from −inf to 2"),
+        ("Pre-LN, blocks 2-5, llama3-8b, x-1, 1/q-2", "Pre-LN, blocks 2-5, llama3-8b, x-1, 1/q-2"),
+        ("text:a-0123abcd", "text:a-0123abcd"),
+    ],
+)
+def test_signs_become_minus_signs_and_other_hyphens_stay(text: str, said: str) -> None:
+    assert minus(text) == said
+
+
+@pytest.mark.parametrize("value", [0.0, -0.5, 1.005, 99.96, 123.4, -12345.6, 1e5, 1e-4, -3.2e-9])
+def test_three_digits_are_read_back(value: float) -> None:
+    assert float(number(value).replace("−", "-")) == pytest.approx(value, rel=5e-3)
+    assert cell(value) == number(value) and "-" not in number(value)
+
+
+def test_what_is_not_finite() -> None:
+    assert [cell(value) for value in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
+    assert number(math.nan) == "no finite value"
