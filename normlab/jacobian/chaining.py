@@ -98,6 +98,7 @@ def _check(ends: list[Tensor], starts: list[Tensor], depth: int, ports: int) -> 
         for before, gradient in enumerate(used):
             if gradient is not None:
                 raise JacobianError(
-                    f"block {layer} also reads the stream of layer {before}: the blocks are no chain; "
+                    f"block {layer} also reads the stream of layer {before}, or the stream goes past the modules that "
+                    "read it: the blocks cannot be cut into a chain; "
                     f"take parts(...).blocks(i, j) as one function"
                 )

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import layer_norm
 
 import normlab as nl
 from normlab import jacobian
@@ -137,17 +138,38 @@ def test_blocks_that_are_no_chain_are_refused(drawn) -> None:
     assert jacobian.dense(part, part.point).shape == (36, 36)
 
 
-def test_a_stream_that_no_module_shows_is_said(drawn) -> None:
-    class Bare(Reading):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.embed(x)
-            for block in self.blocks:
-                x = x + block.linear(torch.tanh(block.norm(x)))
-                x = x * 1
-            return self.out(x)
+class Inline(Reading):
+    """Blocks that are no modules: the stream goes on beside the norms that read it."""
 
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.embed(x)
+        for block in self.blocks:
+            x = x + block.linear(torch.tanh(block.norm(x)))
+            x = x * 1
+        return self.out(x)
+
+
+def test_a_stream_that_goes_past_the_modules_that_read_it_is_refused(drawn) -> None:
+    with (
+        pytest.raises(JacobianError, match="block 2 .* or the stream goes past the modules that read it"),
+        chain(jacobian.parts(Inline(), drawn(2, 3, 6).float())),
+    ):
+        pass
+
+
+class Unseen(Reading):
+    """Blocks whose stream no module reads or gives."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.embed(x)
+        for block in self.blocks:
+            x = x + block.linear(torch.tanh(layer_norm(x, (6,))))
+        return self.out(x)
+
+
+def test_a_stream_that_no_module_shows_is_said(drawn) -> None:
     with (
         pytest.raises(JacobianError, match="the stream after block 1 cannot be read: no module"),
-        chain(jacobian.parts(Bare(), drawn(2, 3, 6).float())),
+        chain(jacobian.parts(Unseen(), drawn(2, 3, 6).float())),
     ):
         pass

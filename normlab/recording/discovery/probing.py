@@ -21,10 +21,11 @@ def is_foreign(function: Any) -> bool:
 
 
 def probed(flow: Flow, value: Value, labels: dict[int, Tensor]) -> Tensor | None:
-    """Return for each entry of an operation's result the token that it changes with, or nothing if it cannot be run.
+    """Return for each entry of an operation's result the token that it changes with, or nothing if it cannot be told.
 
-    It is run on random numbers, and again for each token with other numbers in that token's entries. An entry that
-    follows a token by less than rounding is not seen to.
+    That is so where it cannot be run, writes into what it takes, or does not give the same twice. It is run on random
+    numbers, and again for each token with other numbers in that token's entries. An entry that follows a token by less
+    than rounding is not seen to.
 
     Args:
         flow: the data flow.
@@ -32,11 +33,13 @@ def probed(flow: Flow, value: Value, labels: dict[int, Tensor]) -> Tensor | None
         labels: the token of each entry of what it takes.
     """
     assert value.function is not None
-    function, args, kwargs = value.function
+    operation, args, kwargs = value.function
+    function: Any = operation
     taken = {one: labels[one] for one in value.inputs if one in labels}
     tokens = torch.cat([one.unique() for one in taken.values()]).unique()
     tokens = tokens[tokens >= 0]
-    if len(tokens) > _MOST or any(bool((one == SEVERAL).any()) for one in taken.values()):
+    several = any(bool((one == SEVERAL).any()) for one in taken.values())
+    if function._schema.is_mutable or len(tokens) > _MOST or several:
         return None
     generator = torch.Generator().manual_seed(0)
 
@@ -69,11 +72,14 @@ def probed(flow: Flow, value: Value, labels: dict[int, Tensor]) -> Tensor | None
         return found
 
     try:
-        before = run(NONE)
-        found = torch.full(before.shape, NONE)
-        for token in tokens.tolist():
-            moved = run(token) != before
-            found = found.where(~moved, torch.where(found == NONE, token, SEVERAL))
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            before = run(NONE)
+            if not torch.equal(run(NONE), before):
+                return None
+            found = torch.full(before.shape, NONE)
+            for token in tokens.tolist():
+                moved = run(token) != before
+                found = found.where(~moved, torch.where(found == NONE, token, SEVERAL))
     except Exception:  # it has no kernel here, or refuses such numbers
         return None
     return found

@@ -20,6 +20,11 @@ def bend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return gelu(query) * key + value
 
 
+@torch.library.custom_op("normlab_tests::shake", mutates_args=())
+def shake(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return query + key + value + torch.randn_like(query)
+
+
 class Part(nn.Module):
     def __init__(self, operation: Callable[..., Tensor]) -> None:
         super().__init__()
@@ -37,3 +42,12 @@ def test_whether_it_mixes_positions_is_tried(operation: Callable[..., Tensor], s
     torch.manual_seed(0)
     found = nl.discover(nn.Sequential(*(Part(operation) for _ in range(3))), torch.randn(2, 5, 8))
     assert {one.sublayer for stack in found.stacks for one in stack.sublayers} == {sublayer}
+
+
+def test_trying_leaves_random_numbers_as_they_were() -> None:
+    model, batch = nn.Sequential(*(Part(shake) for _ in range(3))), torch.randn(2, 5, 8)
+    torch.manual_seed(1)
+    nl.discover(model, batch)
+    found = torch.rand(3)
+    torch.manual_seed(1)
+    assert torch.equal(found, torch.rand(3))
