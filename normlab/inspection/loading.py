@@ -159,8 +159,9 @@ def _of_function(name: str, dtype: torch.dtype | None) -> Subject:
         how = "is called without arguments and " if isinstance(error, TypeError) else ""
         raise DataError(f"{name} {how}failed ({short(error)})") from error
     model, tokenizer = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-    if not isinstance(model, nn.Module):
-        raise DataError(f"{name} returned {type(model).__name__}: return a torch module, or (module, tokenizer)")
+    if not (isinstance(model, nn.Module) and (tokenizer is None or callable(tokenizer))):
+        kinds = ", ".join(type(one).__name__ for one in (result if isinstance(result, tuple) else (result,)))
+        raise DataError(f"{name} returned {kinds}: return a torch module, or (module, tokenizer)")
     return Subject(name, model if dtype is None else model.to(dtype), tokenizer)
 
 

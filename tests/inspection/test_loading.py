@@ -44,13 +44,19 @@ def test_a_function_beside_the_users_files(tmp_path: Path, monkeypatch: pytest.M
         "import normlab as nl\n"
         "def make():\n    return nl.build(nl.ModelSpec(depth=2, width=8, heads=2))\n"
         "def wrong():\n    return 3\n"
+        "def other():\n    return make(), [3]\n"
         "def broken():\n    raise ValueError('no luck')\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     found = inspect_subject(load_subject("mine_to_inspect:make"), Windows(1, 8, text))
     assert found.architecture.placement == "pre" and found.data["data"].startswith("text:text")
-    for function, says in (("wrong", "returned int"), ("broken", "no luck"), ("absent", "no function 'absent'")):
+    for function, says in (
+        ("wrong", "returned int"),
+        ("other", "returned Transformer, list: return a torch module, or"),
+        ("broken", "no luck"),
+        ("absent", "no function 'absent'"),
+    ):
         with pytest.raises(DataError, match=says) as error:
             load_subject(f"mine_to_inspect:{function}")
         sentence(error)
