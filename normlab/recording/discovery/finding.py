@@ -114,10 +114,21 @@ def _decodes(tracks: Tracks, row: Row) -> bool:
     scorings = [(branch.scoring.result, branch.update) for branch in branches if branch.scoring is not None]
     if not scorings:
         return not any(looks_ahead(flow, branch.base, branch.update) for branch in branches if branch.kind == "attn")
-    for result, update in scorings:
-        for index in (result, *(value.index for value in flow.between(result, update))):
-            if index in flow.causal:
+    in_windows = False
+    for branch in branches:
+        if branch.scoring is None:
+            continue
+        result, rows = branch.scoring.result, flow.values[branch.scoring.query].shape[-2]
+        for index in (result, *(value.index for value in flow.between(result, branch.update))):
+            if index not in flow.causal:
+                continue
+            if index == result or flow.values[index].shape[-2] == rows:
                 return flow.causal[index]
+            in_windows = True
+    if in_windows:
+        # Weights by the distance to a token, as of Longformer: their last axes are no queries and keys, and its
+        # windows, masked at the ends of the text, reach to both sides.
+        return False
     result, update = scorings[0]
     return any(value.op in ("tril", "triu", "le", "ge") and flow.depends(update, value.index) for value in flow.values)
 

@@ -266,3 +266,17 @@ def test_a_sink_beside_the_keys_is_no_later_token() -> None:
     config = transformers.GptOssConfig(**GROUPED, head_dim=8, num_local_experts=4, num_experts_per_tok=2)
     found = nl.discover(transformers.GptOssForCausalLM(config).eval())
     assert [stack.name for stack in found.stacks] == ["decoder"] and found.placement == "pre"
+
+
+@pytest.mark.parametrize("window", [4, 16, 64])
+def test_attention_in_windows_looks_to_both_sides(window: int) -> None:
+    import transformers
+
+    config = transformers.LongformerConfig(**SIZES | {"max_position_embeddings": 80}, attention_window=window)
+    assert [stack.name for stack in nl.discover(transformers.LongformerModel(config).eval()).stacks] == ["encoder"]
+    heads = dict(encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=64, decoder_ffn_dim=64)
+    both = transformers.LEDConfig(
+        vocab_size=50, d_model=32, encoder_layers=2, decoder_layers=2, attention_window=window, **heads
+    )
+    found = nl.discover(transformers.LEDModel(both).eval())
+    assert [stack.name for stack in found.stacks] == ["encoder", "decoder"]
