@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy import optimize
 
 from normlab import fits
 from normlab.errors import DataError
@@ -51,3 +52,21 @@ def test_growth_of_a_tables_stream(simulated):
 def test_too_few_points_are_an_error():
     with pytest.raises(DataError, match="with 4"):
         fits.growth_law(([1, 2, 3], [1.0, 2.0, 3.0]))
+
+
+@pytest.mark.parametrize("name", fits.LAWS)
+def test_a_and_b_without_each_point_are_those_of_scipy_on_what_is_left(name):
+    law = fits.LAWS[name]
+    x = np.arange(1.0, 8.0)
+    noise = np.random.default_rng(3).normal(0.0, 0.05, len(x))
+    line = 0.7 + 0.3 * law.g(x)
+    y = (np.exp(line) if law.exponential else line) * (1 + noise)
+    a, b = fits.left_out(law, x, y)
+    for place in range(len(x)):
+        kept = [one for one in range(len(x)) if one != place]
+        target = np.log(y[kept]) if law.exponential else y[kept]
+        spread = np.ones(len(kept)) if law.exponential else y[kept]
+        (own_a, own_b), _ = optimize.curve_fit(
+            lambda at, a, b: a + b * law.g(at), x[kept], target, p0=(1.0, 0.1), sigma=spread
+        )
+        assert a[place] == pytest.approx(own_a, rel=1e-6) and b[place] == pytest.approx(own_b, rel=1e-6)
