@@ -133,7 +133,7 @@ PyObject *sizes_for_python(PyObject *, PyObject *args) {
   });
 }
 
-// Of each of some tensors how often it was changed in place, how many entries it has, and a number of some of them; see
+// Of each of some tensors how often it was changed in place, how many bytes it has, and a number of some entries; see
 // `marks` in native.py.
 PyObject *marks_for_python(PyObject *, PyObject *tensors) {
   return for_python([&] {
@@ -143,10 +143,9 @@ PyObject *marks_for_python(PyObject *, PyObject *tensors) {
     for (Py_ssize_t at = 0; at < count; ++at) {
       PyObject *tensor = PySequence_Fast_GET_ITEM(static_cast<PyObject *>(every), at);
       const int64_t changes = tensor == Py_None ? -1 : version(tensor);
-      Row row = {nullptr, FLOAT32, 0};
-      const bool is_read = tensor != Py_None && read_row(tensor, Py_None, row);
-      const unsigned long long sampled = is_read ? sample(row) : 0;
-      Ref mark = got(Py_BuildValue("(LLK)", (long long)changes, (long long)row.entries, sampled));
+      int64_t size = 0;
+      const unsigned long long sampled = tensor == Py_None ? 0 : sample(tensor, size);
+      Ref mark = got(Py_BuildValue("(LLK)", (long long)changes, (long long)size, sampled));
       PyList_SET_ITEM(static_cast<PyObject *>(found), at, mark.give());
     }
     return found;

@@ -113,23 +113,26 @@ def native_sizes(tensors: list[Tensor], places: list[tuple[int, ...] | None]) ->
 
 
 def marks(tensors: Sequence[Tensor | None]) -> list[tuple[int, int, int]]:
-    """Return of each tensor how often it was changed in place, how many entries it has, and a number of some of them.
+    """Return of each tensor how often it was changed in place, how many bytes it has, and a number of some entries.
 
     Not everybody who writes into a tensor lets torch count, as who writes by ``tensor.data``: some entries, spread over
     all of it, tell of that. Where torch does not count, or no tensor is there, the first is -1; where the entries are
-    not contiguous or not in host memory the last two are 0.
+    not in host memory the last two are 0.
     """
     if (compiled := library()) is not None:
         found: list[tuple[int, int, int]] = compiled.marks(tensors)
         return found
-    return [(-1, 0, 0) if tensor is None else (version(tensor), *_sampled(tensor)) for tensor in tensors]
+    return [(-1, 0, 0) if tensor is None else (version(tensor), *sampled(tensor)) for tensor in tensors]
 
 
-def _sampled(tensor: Tensor) -> tuple[int, int]:
-    if not (is_usual(tensor) and tensor.is_cpu and tensor.is_contiguous() and tensor.numel()):
+def sampled(tensor: Tensor) -> tuple[int, int]:
+    """Return how many bytes a tensor in host memory has and a number of 16 entries; both 0 where it cannot be read."""
+    if not (is_usual(tensor) and tensor.is_cpu and tensor.numel()):
         return 0, 0
-    places = torch.arange(_SAMPLES, device="cpu") * (tensor.numel() - 1) // (_SAMPLES - 1)
-    return tensor.numel(), hash(tensor.detach().view(-1)[places].view(torch.uint8).numpy().tobytes())
+    with torch.no_grad():
+        places = torch.arange(_SAMPLES, device="cpu") * (tensor.numel() - 1) // (_SAMPLES - 1)
+        values = tensor.detach()[torch.unravel_index(places, tensor.shape)]
+    return tensor.nbytes, hash(values.reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
 def sums_of(written: "Written") -> Sums:

@@ -22,18 +22,19 @@ class Mark(NamedTuple):
 
     Attributes:
         version: how often it was, as far as torch counts; -1 where it does not.
-        entries: how many entries it has; 0 where they were not read.
+        size: how many bytes its entries take; 0 where they were not read.
         sampled: a number that some of its entries give, spread over all of it; 0 where they were not read.
     """
 
     version: int
-    entries: int
+    size: int
     sampled: int
 
     def differs(self, other: "Mark") -> bool:
         """Say whether the parameter was changed between two marks."""
-        # Its entries may have gone and come, as where parameters are kept elsewhere while they are not needed.
-        comparable = self.entries == other.entries and self.sampled and other.sampled
+        # Its entries may have gone and come, as where parameters are kept elsewhere while they are not needed, or be
+        # those of another dtype.
+        comparable = self.size == other.size and self.sampled and other.sampled
         return self.version != other.version or bool(comparable and self.sampled != other.sampled)
 
 

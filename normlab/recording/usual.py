@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from normlab.recording.awaiting import through_base
+from normlab.recording.awaiting import on_base
 from normlab.recording.native import library
 from normlab.recording.tokens import Wanted
 from normlab.recording.watches import Pair, PortWatch, Prepared, Watch, Watches
@@ -26,7 +26,7 @@ def reader_of(watches: Watches, wanted: Wanted, known: tuple[Any, ...]) -> "Read
         return None
     described = dict(zip(watches.by_module, _descriptions(watches.prepared), strict=True))
     vectors = wanted.total or wanted.direction
-    reader: Reader = compiled.Reader(described, *known, through_base, watches.once, watches.in_place, vectors)
+    reader: Reader = compiled.Reader(described, *known, on_base, watches.once, watches.in_place, vectors)
     return reader
 
 

@@ -155,13 +155,15 @@ def test_parameters_on_meta_between_passes_have_not_changed() -> None:
 def test_marks_tell_what_torch_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     for found in (native.library(), None):
         monkeypatch.setattr(native, "library", lambda found=found: found)
-        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
             for entries in (1, 2, 15, 16, 17, 31, 1000):
-                tensor = torch.arange(entries, dtype=torch.float32).to(dtype)
-                (before,) = native.marks([tensor])
-                assert before == native.marks([tensor])[0] and before[1] == entries and before[2]
-                tensor.data[entries - 1] += 64
-                assert Mark(*native.marks([tensor])[0]).differs(Mark(*before))
+                row = torch.arange(entries, dtype=torch.float32).to(dtype)
+                # The last entry of each is looked at, however they lie.
+                for tensor in (row, row.repeat(2, 1).T, torch.stack((row, row), -1)[:, 1], row.view(1, -1, 1)):
+                    (before,) = native.marks([tensor])
+                    assert before == native.marks([tensor])[0] and before[1] == tensor.nbytes and before[2]
+                    tensor.data.select(tensor.dim() - 2 if tensor.dim() == 3 else 0, -1).add_(64)
+                    assert Mark(*native.marks([tensor])[0]).differs(Mark(*before))
         assert native.marks([None, torch.empty(0), torch.empty(2, device="meta")]) == [(-1, 0, 0), (0, 0, 0), (0, 0, 0)]
 
 

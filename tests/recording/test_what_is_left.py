@@ -95,3 +95,28 @@ def test_what_went_wrong_in_the_block_is_not_hidden_by_what_is_missing_after_it(
         del model[0]
         raise ValueError("mine")
     assert recorder._observer.ledger is None
+
+
+def test_hooks_of_passes_that_are_over_are_let_go_within_a_step() -> None:
+    class Block(nn.Module):
+        """Gives what its last module gives, which both have seen."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.map, self.last = nn.Linear(4, 4), nn.Identity()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.last(x + self.map(x))
+            return result
+
+    def awaiting() -> int:
+        gc.collect()
+        return sum(type(one).__name__ == "Awaiting" for one in gc.get_objects())
+
+    model, x = nn.Sequential(Block(), Block()), torch.randn(2, 3, 4)
+    counts = []
+    with nl.record(model):
+        for _ in range(6):
+            model(x).sum().backward()
+            counts.append(awaiting())
+    assert counts[-1] <= counts[1]

@@ -10,6 +10,9 @@ struct Awaiting {
   PyObject_HEAD
   vectorcallfunc call;
   PyObject *reader, *ledger, *keep, *bookings;
+  // For a view that may be changed in place: what shares its count of changes, and that count when it was seen.
+  PyObject *counter;
+  long long version;
   bool fired;
 };
 
@@ -39,7 +42,15 @@ inline Ref gradient_record(Reader *reader, PyObject *gradient, PyObject *mask) {
   return record;
 }
 
+// Whether a part of the gradient passes the tensor by, because it was changed in place; its base has it all.
+inline bool is_changed(const Awaiting *self) {
+  if (self->counter == Py_None) return false;
+  const Ref counter = Ref::to(self->counter);
+  return number(attribute(counter, names._version)) != self->version;
+}
+
 inline void take_gradient(Awaiting *self, PyObject *gradient) {
+  if (is_changed(self)) return;
   Reader *reader = as<Reader>(self->reader);
   const Ref observer = Ref::to(reader->observer);
   // There is no gradient where only other results of the same operation are used.
@@ -80,6 +91,8 @@ inline Ref new_awaiting(PyObject *reader, PyObject *ledger, PyObject *mask, PyOb
   awaiting->ledger = Py_NewRef(ledger);
   awaiting->keep = Py_NewRef(mask);
   awaiting->bookings = Py_NewRef(bookings);
+  awaiting->counter = Py_NewRef(Py_None);
+  awaiting->version = 0;
   awaiting->fired = false;
   PyObject_GC_Track(awaiting);
   return Ref(reinterpret_cast<PyObject *>(awaiting));
@@ -95,7 +108,8 @@ int awaiting_traverse(PyObject *self, visitproc visit, void *arg) {
 void awaiting_free(PyObject *self) {
   PyObject_GC_UnTrack(self);
   Awaiting *awaiting = as<Awaiting>(self);
-  for (PyObject *held : {awaiting->reader, awaiting->ledger, awaiting->keep, awaiting->bookings}) Py_DECREF(held);
+  for (PyObject *held : {awaiting->reader, awaiting->ledger, awaiting->keep, awaiting->bookings, awaiting->counter})
+    Py_DECREF(held);
   PyObject_GC_Del(self);
 }
 
@@ -103,6 +117,8 @@ PyMemberDef awaiting_members[] = {
     {"ledger", T_OBJECT, offsetof(Awaiting, ledger), READONLY, nullptr},
     {"keep", T_OBJECT, offsetof(Awaiting, keep), READONLY, nullptr},
     {"bookings", T_OBJECT, offsetof(Awaiting, bookings), READONLY, nullptr},
+    {"counter", T_OBJECT, offsetof(Awaiting, counter), 0, nullptr},
+    {"version", T_LONGLONG, offsetof(Awaiting, version), 0, nullptr},
     {"fired", T_BOOL, offsetof(Awaiting, fired), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };

@@ -155,13 +155,9 @@ class Call {
 
   // An in-place change of a view takes its hooks out of the graph; those of its base stay.
   void hook_base(const Seen &one, PyObject *awaiting) {
-    const Ref base = attribute(one.tensor, names._base);
-    if (base == Py_None || !is_true(base, names.requires_grad) || asked(base, names.is_contiguous) != Py_True ||
-        number(asked(base, names.numel)) != one.view.entries())
-      return;
-    const Ref shape = attribute(one.tensor, names.shape);
-    hook(base, got(PyObject_CallFunctionObjArgs(torch.partial, reader->through_base, awaiting,
-                                                static_cast<PyObject *>(shape), nullptr)));
+    if (attribute(one.tensor, names._base) == Py_None) return;
+    const Ref found = got(PyObject_CallFunctionObjArgs(reader->on_base, awaiting, one.tensor, nullptr));
+    if (found != Py_None) hook(entry(found, 0), entry(found, 1));
   }
 
   // Finds a term of a sum; false if it is not there any more as it was.

@@ -10,6 +10,7 @@ struct Found {
   PyObject_HEAD
   PyObject *ref, *record, *bookings;
   int64_t version;
+  uint64_t sampled;  // of its entries: not everybody who writes into a tensor lets torch count
 };
 
 extern PyTypeObject FoundType;
@@ -29,17 +30,24 @@ inline PyObject *referred(PyObject *ref) {
 inline Ref new_found(PyObject *tensor) {
   Ref ref = got(PyWeakref_NewRef(tensor, nullptr));
   const int64_t now = version(tensor);
+  int64_t size;
+  const uint64_t sampled = sample(tensor, size);
   Ref made = got(reinterpret_cast<PyObject *>(PyObject_New(Found, &FoundType)));
   Found *found = as<Found>(made);
   found->ref = ref.give();
   found->record = Py_NewRef(Py_None);
   found->bookings = Py_NewRef(Py_None);
   found->version = now;
+  found->sampled = sampled;
   return made;
 }
 
 inline bool is_still(const Found *found, PyObject *tensor) {
-  return referred(found->ref) == tensor && found->version >= 0 && found->version == version(tensor);
+  if (referred(found->ref) != tensor || found->version < 0 || found->version != version(tensor)) return false;
+  int64_t size;
+  // What cannot be read, as freed memory, tells nothing.
+  const uint64_t now = sample(tensor, size);
+  return !now || !found->sampled || now == found->sampled;
 }
 
 inline void replace(PyObject *&held, PyObject *by) {

@@ -82,8 +82,8 @@ void ready(PyTypeObject &type, destructor free, PyMethodDef *methods, PyMemberDe
 #define NAMES(X) \
   X(_backward_hooks) X(_backward_pre_hooks) X(_base) X(_booked) X(_call_impl) X(_compiled_call_impl) \
   X(_forward_pre_hooks) X(_version) X(attended) X(eager) X(ran) X(reader) \
-  X(data_ptr) X(dtype) X(forced) X(is_contiguous) X(is_cpu) X(is_neg) X(layout) X(ledger) X(mask) \
-  X(nbytes) X(numel) X(_register_hook_dict) X(grad_fn) X(requires_grad) X(shape) X(storage_offset) X(stride) X(tokens) \
+  X(data_ptr) X(dtype) X(element_size) X(forced) X(is_contiguous) X(is_cpu) X(is_neg) X(layout) X(ledger) X(mask) \
+  X(nbytes) X(_register_hook_dict) X(grad_fn) X(requires_grad) X(shape) X(storage_offset) X(stride) X(tokens) \
   X(untyped_storage) X(_activation) X(_compare) X(take_gradient) X(without_gradient) X(activation) X(gradient) X(pair)
 
 #define DECLARE(name) PyObject *name;
@@ -93,7 +93,7 @@ struct { NAMES(DECLARE) PyObject *dynamo; } names;
 enum Dtype { FLOAT32, FLOAT16, BFLOAT16, DTYPES };
 
 struct {
-  PyObject *tensor, *parameter, *dtypes[DTYPES], *boolean, *strided, *task, *ordered, *partial;
+  PyObject *tensor, *parameter, *dtypes[DTYPES], *boolean, *strided, *task, *ordered;
   PyObject *global_hooks[3];
 } torch;
 
@@ -136,8 +136,6 @@ inline void find_names() {
     torch.global_hooks[at++] = got(PyObject_GetAttrString(modules, name)).give();
   const Ref collections = got(PyImport_ImportModule("collections"));
   torch.ordered = got(PyObject_GetAttrString(collections, "OrderedDict")).give();
-  const Ref functools = got(PyImport_ImportModule("functools"));
-  torch.partial = got(PyObject_GetAttrString(functools, "partial")).give();
   torch.task = got(PyObject_GetAttrString(inside, "_current_graph_task_id")).give();
 }
 

@@ -12,7 +12,7 @@ typedef std::vector<std::pair<Ref, Ref>> Hooked;
 // `observer` is None unless a step is going on, so that the two do not keep each other alive.
 struct Reader {
   PyObject_HEAD
-  PyObject *observer, *found, *remembered, *awaited, *calls, *ran, *through_base;
+  PyObject *observer, *found, *remembered, *awaited, *calls, *ran, *on_base;
   // The gradient that was reduced last, as a Found, and the mask of it.
   PyObject *last, *last_mask;
   Modules *modules;
@@ -27,11 +27,11 @@ struct Reader {
 extern PyTypeObject ReaderType;
 
 PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *) {
-  PyObject *watched, *found, *remembered, *awaited, *calls, *ran, *through_base;
+  PyObject *watched, *found, *remembered, *awaited, *calls, *ran, *on_base;
   int once, in_place, vectors;
   if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!Oppp", &PyDict_Type, &watched, &PyDict_Type, &found,
                         &PyDict_Type, &remembered, &PySet_Type, &awaited, &PyDict_Type, &calls, &PySet_Type, &ran,
-                        &through_base, &once, &in_place, &vectors))
+                        &on_base, &once, &in_place, &vectors))
     return nullptr;
   return for_python([&] {
     Ref made = got(type->tp_alloc(type, 0));
@@ -43,7 +43,7 @@ PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *) {
     reader->awaited = Py_NewRef(awaited);
     reader->calls = Py_NewRef(calls);
     reader->ran = Py_NewRef(ran);
-    reader->through_base = Py_NewRef(through_base);
+    reader->on_base = Py_NewRef(on_base);
     reader->hooked = new Hooked();
     reader->last = Py_NewRef(Py_None);
     reader->last_mask = Py_NewRef(Py_None);
@@ -88,25 +88,29 @@ void reader_free(PyObject *self) {
   PyObject_GC_UnTrack(self);
   Reader *reader = as<Reader>(self);
   for (PyObject *held : {reader->observer, reader->found, reader->remembered, reader->awaited, reader->calls,
-                         reader->ran, reader->through_base, reader->last, reader->last_mask, reader->unseen})
+                         reader->ran, reader->on_base, reader->last, reader->last_mask, reader->unseen})
     Py_XDECREF(held);
   delete reader->modules;
   delete reader->hooked;
   Py_TYPE(self)->tp_free(self);
 }
 
-// Whether nobody else holds the hooks of a tensor any more.
-inline bool is_gone(const std::pair<Ref, Ref> &hook) { return Py_REFCNT(static_cast<PyObject *>(hook.first)) == 1; }
-
 PyObject *reader_forget(PyObject *self, PyObject *) {
   Reader *reader = as<Reader>(self);
   return for_python([&] {
     replace(reader->last, Py_None);
     replace(reader->last_mask, Py_None);
-    // Hooks of graphs that are gone need no removal.
+    // Hooks of graphs that are gone need no removal: nobody else holds their dictionary, of which a tensor that was
+    // hooked twice has one for both.
+    std::unordered_map<PyObject *, Py_ssize_t> held;
+    held.reserve(reader->hooked->size());
+    for (const auto &hook : *reader->hooked) ++held[hook.first];
     Hooked alive;
-    for (auto &hook : *reader->hooked)
-      if (!is_gone(hook)) alive.push_back(std::move(hook));
+    Hooked gone;
+    for (auto &hook : *reader->hooked) {
+      PyObject *hooks = hook.first;
+      (Py_REFCNT(hooks) == held[hooks] ? gone : alive).push_back(std::move(hook));
+    }
     reader->hooked->swap(alive);
     return none();
   });

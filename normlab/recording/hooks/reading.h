@@ -49,6 +49,7 @@ inline const void *memory_of(PyObject *tensor) {
 // What torch says of a tensor: its dtype, where its numbers are, and how they lie there.
 struct Described {
   Dtype stored;
+  int64_t each;  // bytes of an entry
   const void *data;
   int axes;
   int64_t sizes[MOST_AXES], steps[MOST_AXES];
@@ -59,6 +60,7 @@ inline bool describe_slowly(PyObject *tensor, Described &found) {
   if (!is_readable(tensor, found.stored)) return false;
   const Ref shape = attribute(tensor, names.shape), strides = asked(tensor, names.stride);
   if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(static_cast<PyObject *>(shape)) > MOST_AXES) return false;
+  found.each = bytes(found.stored);
   found.axes = PyTuple_GET_SIZE(static_cast<PyObject *>(shape));
   for (int axis = 0; axis < found.axes; ++axis) {
     found.sizes[axis] = number(entry(shape, axis));
@@ -84,6 +86,7 @@ inline bool describe_fast(PyObject *tensor, Described &found) {
     found.stored = BFLOAT16;
   else
     return false;
+  found.each = bytes(found.stored);
   found.axes = described.axes;
   if (found.axes && !described.strides) return false;
   for (int axis = 0; axis < found.axes; ++axis) {
@@ -96,7 +99,8 @@ inline bool describe_fast(PyObject *tensor, Described &found) {
 
 // Whether the storage of a tensor that does not begin where its storage does holds less than its entries. Where it does
 // begin there, the memory of one that was freed is at the address zero.
-inline bool is_freed_view(PyObject *tensor, const Described &found) {
+template <typename Found>
+inline bool is_freed_view(PyObject *tensor, const Found &found) {
   const int64_t offset = number(asked(tensor, names.storage_offset));
   if (!offset) return false;
   int64_t entries = offset + 1;
@@ -104,7 +108,7 @@ inline bool is_freed_view(PyObject *tensor, const Described &found) {
     if (!found.sizes[axis]) return false;
     entries += (found.sizes[axis] - 1) * found.steps[axis];
   }
-  return number(asked(asked(tensor, names.untyped_storage), names.nbytes)) < entries * bytes(found.stored);
+  return number(asked(asked(tensor, names.untyped_storage), names.nbytes)) < entries * found.each;
 }
 
 // False, and no exception, for a tensor whose memory cannot be read as it is. What hides its memory, as tensors under
@@ -158,15 +162,69 @@ inline bool read_row(PyObject *tensor, PyObject *places, Row &row) {
   return row.data && row.entries;
 }
 
-// A number that some of the entries give, spread over all of them.
-inline uint64_t sample(const Row &row) {
+// Where the entries of a tensor of any dtype are.
+struct Laid {
+  const char *data;
+  int64_t each;  // bytes of an entry
+  int axes;
+  int64_t sizes[MOST_AXES], steps[MOST_AXES];
+};
+
+inline bool lay_fast(PyObject *tensor, Laid &laid) {
+  DLTensor found;
+  done(describe(tensor, &found));
+  if (found.device_type != DL_HOST || found.axes > MOST_AXES || (found.axes && !found.strides)) return false;
+  laid = {static_cast<const char *>(found.data), found.dtype.bits * found.dtype.lanes / 8, found.axes, {}, {}};
+  for (int axis = 0; axis < laid.axes; ++axis) {
+    laid.sizes[axis] = found.shape[axis];
+    laid.steps[axis] = found.strides[axis];
+  }
+  if (laid.data) laid.data += found.byte_offset;
+  return true;
+}
+
+inline bool lay_slowly(PyObject *tensor, Laid &laid) {
+  if (!is_true(tensor, names.is_cpu) || attribute(tensor, names.layout) != torch.strided) return false;
+  const Ref shape = attribute(tensor, names.shape), strides = asked(tensor, names.stride);
+  if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(static_cast<PyObject *>(shape)) > MOST_AXES) return false;
+  laid = {static_cast<const char *>(memory_of(tensor)), number(asked(tensor, names.element_size)),
+          static_cast<int>(PyTuple_GET_SIZE(static_cast<PyObject *>(shape))), {}, {}};
+  for (int axis = 0; axis < laid.axes; ++axis) {
+    laid.sizes[axis] = number(entry(shape, axis));
+    laid.steps[axis] = number(entry(strides, axis));
+  }
+  if (PyErr_Occurred()) throw Raised();
+  return true;
+}
+
+// False, and no exception, for a tensor whose memory cannot be read.
+inline bool lay(PyObject *tensor, Laid &laid) {
+  try {
+    return is_plain(tensor) && (describe ? lay_fast : lay_slowly)(tensor, laid) && laid.data && laid.each >= 1 &&
+           laid.each <= 8 && !is_freed_view(tensor, laid);
+  } catch (const Raised &) {
+    PyErr_Clear();
+    return false;
+  }
+}
+
+// A number that some of the entries give, spread over all of them, and the bytes that all take; 0 where there are none
+// that can be read.
+inline uint64_t sample(PyObject *tensor, int64_t &size) {
   constexpr int64_t samples = 16;
-  const int64_t size = bytes(row.stored);
+  Laid laid;
+  size = 0;
+  if (!lay(tensor, laid)) return 0;
+  int64_t number = 1;
+  for (int axis = 0; axis < laid.axes; ++axis) number *= laid.sizes[axis];
+  if (!number) return 0;
+  size = number * laid.each;
   uint64_t mixed = 1;
   for (int64_t at = 0; at < samples; ++at) {
-    const int64_t place = at * (row.entries - 1) / (samples - 1);
-    uint32_t bits = 0;
-    std::memcpy(&bits, static_cast<const char *>(row.data) + place * size, size);
+    int64_t place = at * (number - 1) / (samples - 1), offset = 0;
+    for (int axis = laid.axes; axis--; place /= laid.sizes[axis]) offset += place % laid.sizes[axis] * laid.steps[axis];
+    uint64_t bits = 0;
+    std::memcpy(&bits, laid.data + offset * laid.each, laid.each);
     mixed = (mixed ^ bits) * 0x9E3779B97F4A7C15;
     mixed ^= mixed >> 32;
   }
