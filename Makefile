@@ -21,7 +21,9 @@ $(READY): pyproject.toml constraints.txt normlab/recording/native.cpp $(wildcard
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian and Ubuntu: python3-venv)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@# compat: by a path, so that a folder named normlab beside a script is not taken for the package.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  --config-settings editable_mode=compat -e '.[dev]'
 	@touch $@
 
 demo: $(READY) ## Run the main job: a depth sweep on real text, with plots, verdicts and a report.

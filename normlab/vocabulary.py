@@ -205,7 +205,7 @@ QUANTITIES: Final[Mapping[str, Quantity]] = Definitions(
         Quantity("param_rms", "root mean square over entries of a parameter", "units", "parameter"),
         Quantity("nonfinite", "number of NaN and infinite entries", "entries", "tensor"),
         Quantity("count", "number of tokens that entered", "tokens", "tensor"),
-        Quantity("loss", "value of the loss", "loss", "model"),
+        Quantity("loss", "value of the loss; of several passes in one step, the mean of theirs", "loss", "model"),
         Quantity("apjn", "averaged partial Jacobian norm E‖∂x_t/∂x_s‖²_F/(n d) from layer to to_layer", "", "model"),
         Quantity("singular_value", "singular value of the Jacobian from layer to to_layer", "", "model"),
         Quantity(

@@ -15,8 +15,8 @@ from normlab.inspection.sharing import Shared
 #: A role's gradient vanishes or grows if its norm changes more than this along the fitted line.
 CHANGES: Final = 10.0
 _THRESHOLD: Final = (
-    "along the Theil-Sen line of ln(gradient norm) against the block, block 1 and the last differ more than "
-    f"{CHANGES:g}-fold, or a gradient is zero or not finite"
+    "along the Theil-Sen line of ln(gradient norm) of a role of parameters against the block, block 1 and the last "
+    f"differ more than {CHANGES:g}-fold, or a gradient is zero or not finite"
 )
 _FEWEST: Final = 4
 
@@ -42,8 +42,34 @@ def gradients(table: pd.DataFrame, backward: bool, shared: Sequence[Shared] = ()
     grow = [one for one in found if one["factor"] is not None and one["factor"] > CHANGES]
     broken = [one for one in found if one["zero"] or one["nonfinite"]]
     says = " ".join(filter(None, [_said(vanish, "falls"), _said(grow, "grows"), *_gaps(broken)])) or _even(found)
-    said = " ".join([says, *(_of_shared(one, several) for one in shared)])
-    return Finding("gradients", bool(vanish or grow or broken), said, _THRESHOLD, numbers | {"roles": found})
+    streams = list(_at_streams(table))
+    said = " ".join([says, *_streams_said(streams), *(_of_shared(one, several) for one in shared)])
+    numbers |= {"roles": found, "streams": streams}
+    return Finding("gradients", bool(vanish or grow or broken), said, _THRESHOLD, numbers)
+
+
+def _at_streams(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield of each stack the norm of the loss's gradient at the stream after each block."""
+    rows = table[(table["quantity"] == "l2") & (table["site"] == "stream_grad") & (table["layer"] > 0)]
+    rows = rows[rows["sublayer"].isin(OF_BLOCK) & np.isfinite(rows["value"]) & (rows["value"] > 0)]
+    for stack, each in rows.groupby(rows["stack"].astype(str), sort=False):
+        # After a block is after the last of its sub-layers.
+        last = each.drop_duplicates("layer", keep="last").sort_values("layer")
+        if len(last) > 1:
+            yield {"stack": stack, "layers": last["layer"].astype(int).tolist(), "l2": last["value"].tolist()}
+
+
+def _streams_said(streams: list[dict[str, Any]]) -> Iterator[str]:
+    for one in streams:
+        of = f" of the {one['stack']}" if len(streams) > 1 else ""
+        layers, norms = one["layers"], one["l2"]
+        most = int(np.argmax(norms))
+        largest = "" if most in (0, len(norms) - 1) else f", and is largest after block {layers[most]}"
+        yield (
+            f"At the stream{of} the gradient's norm is {number(norms[0])} after block {layers[0]} and "
+            f"{number(norms[-1])} after block {layers[-1]}{largest}{f' ({number(norms[most])})' if largest else ''}: "
+            f"{number(max(norms) / min(norms))}-fold between the largest and the smallest."
+        )
 
 
 def _of_shared(one: Shared, several: bool) -> str:
@@ -125,7 +151,8 @@ def _even(found: list[dict[str, Any]]) -> str:
     worst = max(known, key=lambda one: abs(np.log(one["factor"])))
     widest = max(known, key=lambda one: one["spread"])
     return (
-        "None grows or vanishes: along the line fitted from the last block back to the first no role's gradient "
-        f"changes more than {number(float(np.exp(abs(np.log(worst['factor'])))))}-fold ({worst['name']}); that of one "
-        f"block is at most {number(widest['spread'])} times that of another ({widest['name']})."
+        "No role of parameters has one that grows or vanishes: along the line fitted from the last block back to the "
+        f"first no role's gradient changes more than {number(float(np.exp(abs(np.log(worst['factor'])))))}-fold "
+        f"({worst['name']}); that of one block is at most {number(widest['spread'])} times that of another "
+        f"({widest['name']})."
     )

@@ -74,7 +74,8 @@ def _lines(step: StepState, state: State) -> Iterator[tuple[tuple[object, ...], 
     for missing, reason in step.missing.items():
         yield _place(missing.address), (True, False, reason)
     for absent, reason in step.absent.items():
-        if not absent.address.site or absent.address.site in state.sites:
+        # A pair is no site: where one of its terms is missing, that has a line.
+        if absent.kind != "pair" and (not absent.address.site or absent.address.site in state.sites):
             yield _place(absent.address), (False, False, reason)
     for role, sums in step.parameters.items():
         yield _place(role.address, role.role), (True, bool(sums.gradient_entries), ", ".join(sums.without) or "ok")

@@ -118,10 +118,17 @@ class Scores:
 
 @dataclass(frozen=True)
 class Absent:
-    """A site that this model does not have, or without a site what stands in for a parameter, and why."""
+    """A site that this model does not have, or without a site what stands in for a parameter, and why.
+
+    Attributes:
+        address: where its rows belong.
+        reason: the status of its rows.
+        kind: whether it is the tensor of the site that is not there, or ``pair``: what compares it with another.
+    """
 
     address: Address
     reason: str
+    kind: Literal["activation", "pair"] = "activation"
 
 
 @dataclass(frozen=True)

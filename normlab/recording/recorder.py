@@ -286,7 +286,7 @@ class Recorder:
         return StepState(
             {self._key(entry): one for entry, one in ended.ledger.totals.items() if entry.slot not in ended.spoilt},
             ended.missing,
-            {Expected(absent.address, "activation"): absent.reason for absent in self.plan.absent},
+            {Expected(absent.address, absent.kind): absent.reason for absent in self.plan.absent},
             ended.parameters.by_role(),
         )
 

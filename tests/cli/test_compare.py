@@ -44,9 +44,10 @@ def test_what_does_not_go_together_is_a_usage_error(run: Path, spec: Path) -> No
     assert normlab("compare", spec, spec, "--where", "depth == 3").exit_code == 2
 
 
-@pytest.mark.parametrize("other", ["nowhere", "."])
-def test_what_is_no_model_is_one_sentence(spec: Path, other: str) -> None:
-    result = normlab("compare", spec, other)
+@pytest.mark.parametrize("other", ["nowhere", "empty"])
+def test_what_is_no_model_is_one_sentence(spec: Path, tmp_path: Path, other: str) -> None:
+    (tmp_path / "empty").mkdir()
+    result = normlab("compare", spec, tmp_path / other)
     assert result.exit_code == 1 and result.stderr.count("\n") == 1 and "give a folder" in result.stderr
 
 

@@ -87,6 +87,23 @@ def test_the_line_through_the_gradients_is_exact_on_a_geometric_sequence() -> No
     assert not even.found and "at most 1.62 times that of another (down (mlp))" in even.says
 
 
+def test_the_gradient_at_the_stream_is_said_after_each_block() -> None:
+    from normlab.inspection.gradients import gradients
+    from normlab.table import from_rows
+
+    rows = [
+        {"stack": "decoder", "layer": layer, "sublayer": sublayer, "site": "stream_grad", "quantity": "l2",
+         "value": value + (sublayer == "attn")}
+        for layer, value in enumerate((70.0, 2.0, 8.0, 4.0)) for sublayer in (("attn", "mlp") if layer else ("embed",))
+    ]  # fmt: skip
+    found = gradients(from_rows(rows), backward=True)
+    assert found.numbers["streams"] == [{"stack": "decoder", "layers": [1, 2, 3], "l2": [2.0, 8.0, 4.0]}]
+    assert found.says.endswith(
+        "At the stream the gradient's norm is 2.00 after block 1 and 4.00 after block 3, and is largest after "
+        "block 2 (8.00): 4.00-fold between the largest and the smallest."
+    )
+
+
 def test_gradients_that_are_zero_or_not_finite_are_named() -> None:
     from normlab.inspection.gradients import gradients
     from normlab.table import from_rows

@@ -14,6 +14,7 @@ from normlab.vocabulary import SITES
 Part: TypeAlias = Observed | Residual | Absent
 
 NOWHERE: Final = "no module takes or gives this tensor"
+NO_PAIR: Final = "no modules take or give both skip and update before their sum"
 NOT_WHOLE: Final = "the module sees a view of this tensor, and others use the tensor itself"
 
 
@@ -88,16 +89,19 @@ def _pair(
 ) -> Iterator[Part]:
     yield from _site(at._replace(site="skip"), skip)
     yield from _site(at._replace(site="update"), update)
+    at = at._replace(site="update")
     if skip is None or update is None:
+        yield Absent(at, NO_PAIR, kind="pair")
         return
     stored = None if total is None else ports.port(total, after=[skip, update])
     if stored is None and skip.order > update.order:
         # Without a stored sum the pair is compared when the update shows, so that the skip must show before.
         earlier = ports.port(place.sum.skip, before=update)
         if earlier is None:
+            yield Absent(at, NO_PAIR, kind="pair")
             return
         skip, stored = earlier, None if total is None else ports.port(total, after=[earlier, update])
-    yield Residual(at._replace(site="update"), skip.port, update.port, None if stored is None else stored.port)
+    yield Residual(at, skip.port, update.port, None if stored is None else stored.port)
 
 
 def _site(address: Address, found: Found | None) -> Iterator[Part]:
