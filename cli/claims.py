@@ -135,5 +135,6 @@ def judge(
     output.result(f"{minus(verdict.statement)}\n")
     output.show(verdict_table([verdict]))
     output.result(verdict.cite())
+    output.note(f"normlab claims show {claim} says what the number is and within which limits it supports the claim")
     if strict and verdict.verdict != verdict.expected:
         raise Failure(f"{claim} is {verdict.verdict}, and {verdict.expected} was expected")

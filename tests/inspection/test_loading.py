@@ -87,6 +87,7 @@ def test_a_folder_that_is_no_checkpoint_is_one_sentence(tmp_path: Path, files: d
         ("spec.json", '{"depth": 2, "widht": 8}', SpecError, "did you mean 'width'"),
         ("config.json", '{"model_type": "llama"}', DataError, "--architecture"),
         ("model.onnx", "", DataError, "weights of ONNX"),
+        ("step0.pt", "", DataError, "weights alone, which are no model: write a function"),
         ("model.txt", "", DataError, "is not a model"),
     ],
 )
