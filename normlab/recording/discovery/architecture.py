@@ -187,6 +187,8 @@ class Architecture:
         reason: why no residual stream was found.
         borrowed: the parameters that sub-layers of several blocks use, once for each but the first.
         plan: the site plan with which :func:`normlab.record` observes the model.
+        skipped: blocks that did not run although others of their class did: what is said leaves them out.
+        training: whether the model was in training mode, in which factors of dropped paths are those of this pass.
     """
 
     model: str
@@ -196,6 +198,8 @@ class Architecture:
     reason: str = ""
     borrowed: tuple[Borrowed, ...] = ()
     plan: SitePlan = field(default_factory=SitePlan, repr=False, compare=False)
+    skipped: tuple[str, ...] = ()
+    training: bool = False
 
     @property
     def placement(self) -> str:
@@ -215,7 +219,17 @@ class Architecture:
         if not self.stacks:
             return f"{self.model}: no residual stream found: {self.reason}"
         norms = counted(len(self.norms), "norm")
-        return "\n".join([f"{self.model}: {norms}", *(_words(stack) for stack in self.stacks)])
+        return "\n".join([f"{self.model}: {norms}", *self._cautions(), *(_words(stack) for stack in self.stacks)])
+
+    def _cautions(self) -> Iterator[str]:
+        if self.skipped:
+            mode = "; the model is in training mode, and model.eval() drops none" if self.training else ""
+            number = counted(len(self.skipped), "block")
+            stand = "stands" if len(self.skipped) == 1 else "stand"
+            yield f"{number} did not run and {stand} in no count: {', '.join(self.skipped)}{mode}"
+        factors = {one for stack in self.stacks for part in stack.sublayers for one in part.branch_scale}
+        if self.training and any(isinstance(one, float) and abs(one) > 1 for one in factors):
+            yield "the model is in training mode: factors above 1 may make up for what is dropped at random"
 
 
 def _words(stack: FoundStack) -> str:

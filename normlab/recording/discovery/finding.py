@@ -15,6 +15,7 @@ from normlab.recording.discovery.mixing import SPECTRAL, looks_ahead
 from normlab.recording.discovery.parameters import parameters_of
 from normlab.recording.discovery.showing import Ports, tokens_of
 from normlab.recording.discovery.sites import Part, stack_sites
+from normlab.recording.discovery.skipped import skipped_blocks
 from normlab.recording.discovery.steps import Tracks
 from normlab.recording.discovery.sums import chains
 from normlab.recording.discovery.trace import trace
@@ -76,7 +77,10 @@ def described(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         )
         return Architecture(name, (), norms, back_to_back, reason)
     borrowed, plan = _plan(tracks, rows)
-    return Architecture(name, stacks, _norms(tracks, rows), back_to_back, "", tuple(_borrowed(borrowed)), plan)
+    skipped = tuple(skipped_blocks(tracks.flow, tracks.model, [norm.path for norm in tracks.norms]))
+    training = tracks.flow.training
+    norms = _norms(tracks, rows)
+    return Architecture(name, stacks, norms, back_to_back, "", tuple(_borrowed(borrowed)), plan, skipped, training)
 
 
 def _named(tracks: Tracks, rows: list[Row]) -> list[tuple[str, Row]]:
