@@ -24,7 +24,7 @@ _WEIGHTS: Final = (".safetensors", ".bin", ".gguf")
 #: Weights of other frameworks, which transformers no longer reads.
 _FOREIGN: Final = {".h5": "TensorFlow", ".msgpack": "Flax", ".onnx": "ONNX", ".tflite": "TensorFlow Lite"}
 #: What weights are saved in without the model.
-_WEIGHTS: Final = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
+_ALONE: Final = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 _WAYS: Final = (
     "give a folder or a .gguf file that transformers loads, package.module:function, or a spec saved as .json"
 )
@@ -127,7 +127,7 @@ def _of_path(path: Path, seed: int, dtype: torch.dtype, implementation: str | No
         return _of_transformers(path, dtype, implementation)
     if path.suffix in _FOREIGN:
         raise _foreign(path, path.suffix)
-    if path.suffix in _WEIGHTS:
+    if path.suffix in _ALONE:
         raise DataError(
             f"{path} holds weights alone, which are no model: write a function that builds the model and loads them, "
             "and give package.module:function"

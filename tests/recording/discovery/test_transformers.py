@@ -10,6 +10,7 @@ from torch import nn
 
 import normlab as nl
 from normlab.recording import Architecture
+from normlab.recording.discovery.sites import NO_PAIR
 
 pytestmark = [
     pytest.mark.needs("transformers"),
@@ -243,7 +244,10 @@ def test_dropout_that_is_no_module_leaves_no_wrong_update() -> None:
     with nl.record(model) as recorder:
         model(**_batch(model))
     table = recorder.table()
-    assert (table[table["site"] == "update"]["status"] == "no module takes or gives this tensor").all()
+    update = table[table["site"] == "update"]
+    pair = update["quantity"].isin(["update_ratio", "alignment", "covariance", "lost_share"])
+    assert (update[~pair]["status"] == "no module takes or gives this tensor").all()
+    assert pair.any() and (update[pair]["status"] == NO_PAIR).all()
 
 
 def test_a_plan_of_the_other_mode_gives_no_wrong_pair() -> None:
