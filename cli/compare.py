@@ -1,5 +1,6 @@
 """``normlab compare``: where two models or runs part."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 _OF_MODELS = ("text", "dtype_a", "dtype_b", "attention_a", "attention_b", "batch", "tokens", "no_grad")
 
 
+def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no tolerance: give a finite number of at least 0")
+    return value
+
+
 @click.command(cls=Command, short_help="Say where two models or runs part.")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
@@ -33,6 +40,7 @@ _OF_MODELS = ("text", "dtype_a", "dtype_b", "attention_a", "attention_b", "batch
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
+    callback=_finite,
     metavar="X",
     help="Models part in the first block that, fed with A's stream, adds more than X of the median token's length in "
     "it (single tokens: of any token's). Unless given 8 roundings of the coarser dtype: 9.5e-7 in float32, 0.063 in "

@@ -78,6 +78,7 @@ def inspect(
     if (model is None) == (architecture is None):
         raise click.UsageError("give either MODEL or --architecture PATH")
     if architecture is not None:
+        _refuse_what_needs_weights(text, dtype, no_grad, conditions)
         _architecture(output, architecture, out)
         return
     from normlab.inspection import inspect as look
@@ -145,9 +146,20 @@ def _write(folder: Path, found: "Inspection") -> dict[str, str]:
     return {"report": str(page), "table": str(table), "inspection": str(folder / "inspection.json")}
 
 
+def _refuse_what_needs_weights(text: Path | None, dtype: str | None, no_grad: bool, conditions: Sequence[str]) -> None:
+    given = {"--text": text, "--dtype": dtype, "--no-grad": no_grad, "--assert": conditions}
+    if names := [name for name, value in given.items() if value]:
+        raise click.UsageError(
+            f"--architecture reads no weights and runs nothing, so that {names[0]} has no meaning there: leave it out, "
+            "or give a MODEL"
+        )
+
+
 def _architecture(output: Output, path: Path, out: Path | None) -> None:
     from normlab.recording.discovery import architecture_of
 
+    if out is not None and out.is_dir():
+        raise click.UsageError(f"--out {out} is a folder: with --architecture give the name of a JSON file")
     found = architecture_of(path)
     if out is not None:
         write_json(out, found.to_dict())

@@ -51,4 +51,4 @@ def span_words(span: tuple[float, float]) -> str:
 
 def percent(share: float) -> str:
     """Return a share as a percentage."""
-    return minus(f"{100 * share:.2g} %")
+    return minus(f"{100 * share:.2g} %" if abs(share) < 0.995 else f"{100 * share:.0f} %")

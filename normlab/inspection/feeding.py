@@ -99,9 +99,10 @@ class Windows:
 
     def _row(self, tokenizer: Any, text: str, place: float, wanted: int) -> list[int]:
         """Return so many tokens, from a word's start at ``place`` in [0, 1)."""
-        reach = _CHARACTERS * wanted
+        # Whatever the model predicts, and however long its tokens are: the same windows for all.
+        reach = _CHARACTERS * (self.tokens + 1)
+        start = _word_start(text, int(place * max(1, len(text) - reach)))
         while True:
-            start = _word_start(text, int(place * max(1, len(text) - reach)))
             numbers = list(tokenizer(text[start : start + reach], truncation=True, max_length=wanted)["input_ids"])
             if len(numbers) == wanted:
                 return numbers
@@ -111,6 +112,8 @@ class Windows:
                     f"a window takes {wanted}: give a longer text or fewer tokens"
                 )
             reach *= 4
+            # Only a window that does not end within the text begins earlier.
+            start = min(start, _word_start(text, max(0, len(text) - reach)))
 
 
 def _is_seed(value: object) -> bool:

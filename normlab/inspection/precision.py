@@ -1,6 +1,7 @@
 """Head-room of fp16, and what a sum in bfloat16 loses."""
 
 import math
+from operator import itemgetter
 from typing import Any, Final
 
 from normlab.digits import number
@@ -23,27 +24,40 @@ def doublings(largest: float) -> float:
 
 
 def head_room(look: Look) -> Finding:
-    """Return the finding on fp16's range."""
+    """Return the finding on fp16's range: of what modules take and give, and of attention logits."""
     peak = look.peak
-    left = doublings(peak.max_abs)
+    heads = [(one.max_abs, at, which) for at, each in look.heads.items() for which, one in enumerate(each) if one.pairs]
+    logit, at, head = max(heads, key=itemgetter(0), default=(0.0, Address(), 0))
+    in_logits = logit > peak.max_abs
+    largest = max(logit, peak.max_abs)
+    left = doublings(largest)
     threshold = f"fewer than {FEW_DOUBLINGS:g} doublings are left, or an entry is not finite"
-    numbers = {
-        "max_abs": peak.max_abs,
-        "module": peak.module,
-        "side": peak.side,
+    numbers: dict[str, Any] = {
+        "max_abs": largest,
+        "module": "" if in_logits else peak.module,
+        "side": "" if in_logits else peak.side,
+        "logits": {**where(at), "head": head} if in_logits else None,
         "doublings": left,
         "nonfinite": peak.nonfinite,
     }
-    what = f"what {peak.module} {peak.side} ({number(peak.max_abs)})"
-    if not peak.module:
-        says = "No entry is finite." if peak.nonfinite else "Every entry is zero."
-    elif left >= 0:
-        says = f"{number(left)} doublings are left before fp16 overflows: the largest entry of all is in {what}."
+    module = f"what {peak.module} {peak.side}"
+    stacks = {one.stack for one in (*look.streams, *look.heads)}
+    what = f"{f'the logits of head {head} in {place(at, stacks)}' if in_logits else module} ({number(largest)})"
+    entries = "1 entry is" if peak.nonfinite == 1 else f"{peak.nonfinite} entries are"
+    broken = f"{entries} not finite" if peak.nonfinite else ""
+    if not largest:
+        says = "No entry is finite." if broken else "Every entry is zero."
+        says += f" {broken}." if broken else ""
+    elif left < 0:
+        exceed = "exceed" if in_logits else "exceeds"
+        says = f"fp16 overflows: {what} {exceed} its largest number, 65504, {number(2**-left)}-fold."
+        says += f" {broken}." if broken else ""
+    elif broken:
+        says = (
+            f"{broken}. The largest of the others is in {what}, {number(left)} doublings below fp16's largest number."
+        )
     else:
-        says = f"fp16 overflows: {what} exceeds its largest number, 65504, {number(2**-left)}-fold."
-    if peak.nonfinite:
-        entries = "1 entry is" if peak.nonfinite == 1 else f"{peak.nonfinite} entries are"
-        says += f" {entries} not finite."
+        says = f"{number(left)} doublings are left before fp16 overflows: the largest entry of all is in {what}."
     return Finding("range of fp16", left < FEW_DOUBLINGS or peak.nonfinite > 0, says, threshold, numbers)
 
 
@@ -87,7 +101,7 @@ def _unseen(look: Look) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"
+    return f"{100 * share:.2g} %" if share < 0.095 else f"{100 * share:.3g} %"
 
 
 def where(at: Address) -> dict[str, Any]:
