@@ -5,6 +5,7 @@ from itertools import combinations, groupby
 from typing import Any
 
 import numpy as np
+from scipy import optimize
 from torch import Tensor
 
 Site = tuple[int, str]
@@ -82,7 +83,7 @@ def growth(plain: Any) -> dict[str, Any]:
 
 
 def law(values: Sequence[float]) -> dict[str, Any] | None:
-    """The least relative residuals of two-parameter curves; none for what stays within a factor of 1.5."""
+    """The least residuals of ln q of two-parameter curves; none for what stays within a factor of 1.5."""
     q, layer = np.array(values), np.arange(1.0, len(values) + 1)
     if q.max() <= 1.5 * q.min():
         return None
@@ -92,12 +93,27 @@ def law(values: Sequence[float]) -> dict[str, Any] | None:
         if exponential:
             a, b = np.linalg.lstsq(design, np.log(q))[0]
         else:
-            a, b = np.linalg.lstsq(design / q[:, None], np.ones_like(q))[0]
+            a, b = positive_line(bend(layer), np.log(q))
         curve = np.exp(design @ (a, b)) if exponential else design @ (a, b)
-        found[name] = len(q) * np.log(np.mean((1 - curve / q) ** 2)), a, b
+        found[name] = len(q) * np.log(np.mean(np.log(curve / q) ** 2)), a, b
     best = min(found, key=found.__getitem__)
     least, a, b = found[best]
     return {"law": best, "a": a, "b": b, "delta_aic": {name: one[0] - least for name, one in found.items()}}
+
+
+def positive_line(bend: np.ndarray, logs: np.ndarray) -> tuple[float, float]:
+    """a and b of least squares of logs − ln(a + b·bend), by the logarithms of the line's ends from several starts."""
+    share = (bend - bend[0]) / (bend[-1] - bend[0])
+
+    def off(ends: np.ndarray) -> float:
+        return float(np.mean((logs - np.log(np.exp(ends[0]) * (1 - share) + np.exp(ends[1]) * share)) ** 2))
+
+    starts = [(low, high) for low in (logs.min(), logs[0], logs.max()) for high in (logs.min(), logs[-1], logs.max())]
+    tight = {"xatol": 1e-10, "fatol": 1e-15, "maxiter": 4000}
+    tried = [optimize.minimize(off, start, method="Nelder-Mead", options=tight) for start in starts]
+    first, last = np.exp(min(tried, key=lambda one: one.fun).x)
+    b = (last - first) / (bend[-1] - bend[0])
+    return float(first - b * bend[0]), float(b)
 
 
 def massive(plain: Any) -> dict[tuple[int, int, int], dict[str, Any]]:
