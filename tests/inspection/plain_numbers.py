@@ -130,16 +130,25 @@ def massive(plain: Any) -> dict[tuple[int, int, int], dict[str, Any]]:
 def _life(sites: Sequence[Site], track: np.ndarray, unit: np.ndarray) -> dict[str, Any]:
     size = np.abs(track)
     peak, most = int(size.argmax()), int((size / unit).argmax())
-    jump = np.diff(size) / size[peak]
     runs = [[k for k, _ in run] for is_massive, run in groupby(enumerate(size > 100 * unit), lambda one: one[1])
             if is_massive]  # fmt: skip
+    born, cancelled = [], []
+    for place, run in enumerate(runs):
+        # Each stretch has its own peak, and reaches to the least values between it and its neighbours.
+        before, after = runs[place - 1][-1] if place else 0, (runs[place + 1 :] or [[len(size) - 1]])[0][0]
+        start = before + int(size[before : run[0] + 1].argmin()) if place else 0
+        end = run[-1] + int(size[run[-1] : after + 1].argmin()) if place + 1 < len(runs) else after
+        top = run[0] + int(size[run[0] : run[-1] + 1].argmax())
+        jump = np.diff(size) / size[top]
+        born += [(sites[k + 1], track[k], track[k + 1]) for k in range(start, top) if jump[k] > 0.2]
+        cancelled += [(sites[k + 1], track[k], track[k + 1]) for k in range(top, end) if jump[k] < -0.2]
     return {
         "peak": track[peak],
         "peak_at": sites[peak],
         "ratio": (size / unit)[most],
         "ratio_at": sites[most],
-        "born": [(sites[k + 1], track[k], track[k + 1]) for k in range(peak) if jump[k] > 0.2],
-        "cancelled": [(sites[k + 1], track[k], track[k + 1]) for k in range(peak, len(jump)) if jump[k] < -0.2],
+        "born": born,
+        "cancelled": cancelled,
         "massive": [(sites[run[0]], sites[run[-1]]) for run in runs],
         "still_massive": bool(size[-1] > 100 * unit[-1]),
         "values": [(site, value) for site, value in zip(sites, track, strict=True)],
