@@ -81,7 +81,9 @@ class FittedLaw:
         votes, seeds = self.fit.votes[self.fit.law], self.fit.n_seeds
         form = self.fit.formula.replace("y", "q", 1)
         if self.fit.poor:
-            return f"no law of two parameters fits (the nearest, {form}, is typically {1 + self.fit.error:.2f}-fold off)"
+            return (
+                f"no law of two parameters fits (the nearest, {form}, is typically {1 + self.fit.error:.2f}-fold off)"
+            )
         if votes < seeds:
             return f"no single law fits ({votes} of {seeds} seeds prefer {form})"
         return f"too few seeds for a law ({'the only seed prefers' if seeds == 1 else f'all {seeds} prefer'} {form})"

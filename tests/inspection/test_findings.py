@@ -79,7 +79,9 @@ def test_what_is_true_of_one_sequence_is_not_said_of_all() -> None:
     first, second = [1.0, 700.0, 650.0, 1.0, 2000.0, 1.0], [1.0, 1.0, 1.0, 1.0, 1900.0, 1.0]
     found = _of_tracks(second, first, second)
     assert found.says.startswith("Channel 3 of token 0 of sequence 1 ('a') reaches 2000 after the MLP of block 5")
-    assert "It is massive from the MLP of block 2 to the MLP of block 3 and after the MLP of block 5 alone." in found.says
+    assert (
+        "It is massive from the MLP of block 2 to the MLP of block 3 and after the MLP of block 5 alone." in found.says
+    )
     assert found.says.endswith(
         " That of sequences 0, 2 ('The' and 'a') reaches 1900 and is massive after the MLP of block 5 alone."
     )
