@@ -187,7 +187,7 @@ def law_errors(law: Law, x: Floats, y: Floats) -> Floats:
     centred = g - mean_g[:, None]
     b = (weights * centred * y).sum(axis=1) / (weights * centred**2).sum(axis=1)
     residual = (y - mean_y[:, None] - b[:, None] * centred) / y
-    return np.maximum((residual**2).mean(axis=1), 1e-28)
+    return np.asarray(np.maximum((residual**2).mean(axis=1), 1e-28))
 
 
 def left_out(law: Law, x: Floats, y: Floats) -> tuple[Floats, Floats]:
