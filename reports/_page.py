@@ -43,6 +43,7 @@ class FigureView:
         aspect: its height over its width.
         grids: the tables behind it.
         code: what gives its means from the table.
+        behind: each quantity that it draws, as a plot of its own, and its points.
     """
 
     number: int
@@ -53,6 +54,7 @@ class FigureView:
     aspect: float
     grids: tuple[Grid, ...]
     code: str
+    behind: tuple[tuple[Plot, pd.DataFrame], ...]
 
 
 def report(run_or_table: pd.DataFrame | Path | str, path: Path | str, *, inspection: Inspection | None = None) -> Path:
@@ -67,11 +69,11 @@ def page(source: Source, inspection: Inspection | None = None) -> str:
     """Return the report on ``source`` as HTML."""
     beside = theory_of(source.table, source.folder)
     drawn = enumerate(_drawn(source.table, inspection is None), start=1)
-    views = [_figure(number, source.table, plot, beside.table) for number, plot in drawn]
-    figures, points = tuple(view for view, _ in views), {view.plot.name: (view.plot, rows) for view, rows in views}
+    figures = tuple(_figure(number, source.table, plot, beside.table) for number, plot in drawn)
+    points = {plot.name: (plot, rows) for figure in figures for plot, rows in figure.behind}
     # Claims speak of models at initialisation, and of several seeds.
     verdicts, unjudged = _verdicts(source.table) if inspection is None else ((), "")
-    queries = [figure.plot.needs.query for figure in figures] + [str(verdict.rows["query"]) for verdict in verdicts]
+    queries = [plot.needs.query for plot, _ in points.values()] + [str(verdict.rows["query"]) for verdict in verdicts]
     export = exported(points)
     return (
         _environment()
@@ -102,14 +104,24 @@ def _drawn(table: pd.DataFrame, of_sweep: bool) -> list[Plot]:
     return [plot for _, plot in PLOTS.items() if not plot.missing(table) and (of_sweep or plot.panels)]
 
 
-def _figure(number: int, table: pd.DataFrame, plot: Plot, theory: pd.DataFrame) -> tuple[FigureView, pd.DataFrame]:
+def _figure(number: int, table: pd.DataFrame, plot: Plot, theory: pd.DataFrame) -> FigureView:
     few, expected = plot.relevant(table), plot.relevant(theory)
-    finding, points = plot.finding(few), plot.aggregated(few, expected)
+    finding, (own, *others) = plot.finding(few), plot.each(few)
+    behind = ((own, own.aggregated(few, expected)), *((other, other.aggregated(few)) for other in others))
     figure = draw(few, plot.name, theory=expected, titled=False)
     width, height = figure.get_size_inches()
     svg = inline_svg(figure, f"figure-{number}", plot.title, finding)
-    aspect, code = float(height / width), means_line(plot, points, table)
-    return FigureView(number, plot, finding, plot.describe(points), svg, aspect, grids(plot, points), code), points
+    return FigureView(
+        number=number,
+        plot=plot,
+        finding=finding,
+        caption=plot.describe(behind[0][1]),
+        svg=svg,
+        aspect=float(height / width),
+        grids=tuple(grid for one, points in behind for grid in grids(one, points)),
+        code="\n\n".join(means_line(one, points, table) for one, points in behind),
+        behind=behind,
+    )
 
 
 def _verdicts(table: pd.DataFrame) -> tuple[tuple[Verdict, ...], str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from normlab.fits.curve import Condition, Data, curves
 from normlab.fits.intervals import Floats, Values
@@ -32,6 +32,8 @@ class Law:
 
 #: A law whose typical relative error is larger than this describes nothing.
 POOR: Final = 0.25
+#: The ends of a line differ by a factor of at most exp of this: beyond, a + b·g would have no digits left.
+_WIDEST: Final = 25.0
 #: The laws that :func:`growth_law` chooses among.
 LAWS: Final[Mapping[str, Law]] = {
     law.name: law
@@ -60,8 +62,8 @@ class GrowthLaw:
         alpha: its level.
         votes: how many seeds chose each law.
         delta_aic: for each law, mean over seeds of its AIC above that seed's best law.
-        error: typical relative error of the law: root mean square over seeds and points of (y − f)/y, each
-            seed with its own parameters.
+        error: typical relative error of the law: exp(r) − 1 with r the root mean square over seeds and points of
+            ln(y/f), each seed with its own parameters; 0.3 says that y is typically off by a factor of 1.3.
         n_seeds: number of seeds.
         x: the abscissae that were used.
         x_name: what x is.
@@ -116,9 +118,10 @@ def growth_law(
 ) -> GrowthLaw:
     """Choose among two-parameter growth laws by AIC in each seed and a vote over seeds.
 
-    Every law is fitted to relative residuals (y − f)/y, because a stream's noise is relative; with two
-    parameters each, AIC = n·ln(mean squared residual) + const. The layers of one network are a cumulated
-    sum, so their residuals are not independent and differences of AIC within a seed are overconfident:
+    Every law f > 0 is fitted by least squares of ln y − ln f, because a stream's noise is relative: this is the
+    likelihood of log-normal noise, the same for all. With two parameters each, AIC = n·ln(mean squared residual)
+    + const. The layers of one network are a cumulated sum, so their residuals are not independent and differences
+    of AIC within a seed are overconfident:
     each seed has one vote, and a sign test between the winner and the runner-up says whether the vote
     is clear (five seeds must agree).
 
@@ -155,7 +158,7 @@ def growth_law(
         alpha=alpha,
         votes={name: votes[name] for name in names},
         delta_aic=dict(zip(names, (aic - aic.min(axis=0)).mean(axis=1).tolist(), strict=True)),
-        error=float(np.sqrt(fits[winner][2].mean())),
+        error=float(np.expm1(np.sqrt(fits[winner][2].mean()))),
         n_seeds=len(found.seeds),
         x=tuple(float(value) for value in found.x),
         x_name=found.x_name,
@@ -165,17 +168,26 @@ def growth_law(
 
 
 def law_errors(law: Law, x: Floats, y: Floats) -> Floats:
-    """Return the mean squared relative residual of the law's fit to each seed's curve, ``[seeds]``.
+    """Return the mean squared relative residual (y − f)/y of each seed's least squares line in g, ``[seeds]``.
+
+    This is the measure of claims whose rules are kept; :func:`growth_law` takes residuals of ln y, which is the same
+    to first order.
 
     Args:
-        law: one of :data:`LAWS`.
+        law: one of :data:`LAWS` that is straight in y.
         x: positive abscissae, ``[points]``.
         y: positive ordinates, ``[seeds, points]``.
 
     >>> float(law_errors(LAWS["linear"], np.arange(1.0, 6.0), 2 + np.arange(1.0, 6.0)[None])[0]) < 1e-25
     True
     """
-    return np.maximum(_fit(law, x, y)[2], 1e-28)
+    weights, g = 1 / y**2, law.g(x)
+    total = weights.sum(axis=1)
+    mean_g, mean_y = (weights * g).sum(axis=1) / total, (weights * y).sum(axis=1) / total
+    centred = g - mean_g[:, None]
+    b = (weights * centred * y).sum(axis=1) / (weights * centred**2).sum(axis=1)
+    residual = (y - mean_y[:, None] - b[:, None] * centred) / y
+    return np.asarray(np.maximum((residual**2).mean(axis=1), 1e-28))
 
 
 def left_out(law: Law, x: Floats, y: Floats) -> tuple[Floats, Floats]:
@@ -194,18 +206,44 @@ def left_out(law: Law, x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 
 def _fit(law: Law, x: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return a and b of each seed, and its mean squared relative residual."""
-    g = law.g(x)
-    # A relative residual of an exponential is its residual in ln y, to first order.
-    target, weights = (np.log(y), np.ones_like(y)) if law.exponential else (y, 1 / y**2)
-    total = weights.sum(axis=1)
-    mean_g, mean_y = (weights * g).sum(axis=1) / total, (weights * target).sum(axis=1) / total
-    centred = g - mean_g[:, None]
-    b = (weights * centred * target).sum(axis=1) / (weights * centred**2).sum(axis=1)
-    a = mean_y - b * mean_g
+    """Return a and b of each seed, and its mean squared residual of ln y."""
+    g, logs = law.g(x), np.log(y)
+    a, b = _line(g, logs) if law.exponential else _positive_line(g, logs)
     line = a[:, None] + b[:, None] * g
-    residual = (y - (np.exp(line) if law.exponential else line)) / y
+    residual = logs - (line if law.exponential else np.log(line))
     return a, b, np.asarray((residual**2).mean(axis=1))
+
+
+def _line(g: Floats, target: Floats) -> tuple[Floats, Floats]:
+    """Return the least squares a and b of each seed's target on g."""
+    centred = g - g.mean()
+    b = (target * centred).sum(axis=1) / (centred**2).sum()
+    return target.mean(axis=1) - b * g.mean(), b
+
+
+def _positive_line(g: Floats, logs: Floats) -> tuple[Floats, Floats]:
+    """Return a and b of the line, positive at every g, whose logarithm is nearest to each seed's logs.
+
+    But for a factor, whose logarithm is a mean, such a line has one parameter: u, the logarithm of the ratio of its
+    ends. It is looked for on a grid that is made finer around the best, since there may be several minima.
+    """
+    share = (g - g.min()) / np.ptp(g)
+    best, step, half = np.zeros(len(logs)), 0.5, round(_WIDEST / 0.5)
+    while step > 1e-13:
+        u = best[:, None] + step * np.arange(-half, half + 1)
+        off = (logs[:, None] - _log_shape(u, share)).var(axis=2)
+        best = u[np.arange(len(u)), off.argmin(axis=1)]
+        half, step = 3, step / 3
+    factor = np.exp((logs - _log_shape(best[:, None], share)[:, 0]).mean(axis=1))
+    low, high = factor * special.expit(-best), factor * special.expit(best)
+    b = (high - low) / np.ptp(g)
+    return low - b * g.min(), b
+
+
+def _log_shape(u: Floats, share: Floats) -> Floats:
+    """Return the logarithm of lines of which the ends have the ratio exp(u) and the sum 1, ``[..., points]``."""
+    low, high = special.expit(-u)[..., None], special.expit(u)[..., None]
+    return np.asarray(np.log(low * (1 - share) + high * share))
 
 
 def _sign_test(winner: int, runner_up: int) -> float:

@@ -39,7 +39,7 @@ def _of_stack(look: Look, stack: str, stacks: Sequence[str]) -> Finding:
     words = "; ".join(f"{name}, {_words(law, layers, values)}" for (name, law), values in said)
     reach = f"from block {layers[0]} to block {layers[-1]}" if len(layers) > 1 else f"after {blocks(layers)}"
     says = f"Mean square q of the stream{of_stack(stack, stacks)} {reach}: {words}."
-    if ratio > FLAT**0.5 and {low, high} - {layers[0], layers[-1]}:
+    if low is not None and high is not None and ratio > FLAT**0.5:
         says += f" Without them it is least after block {low} and largest after block {high}: {_times(ratio)} in rms."
     if top == top:
         share = math.floor(1000 * top) / 10  # 100 % is said of all of it only
@@ -114,7 +114,7 @@ def _words(law: GrowthLaw | None, layers: Sequence[int], values: Sequence[float]
         return f"it stays at {least}" if least == most else f"it stays between {least} and {most}"
     if law is None:
         return f"{ends}, too few blocks for a law"
-    off = f"typical error {100 * law.error:.0f} %, {_farthest_words(*_farthest(law, layers, values))}"
+    off = f"typically off by a factor of {1 + law.error:.2f}, {_farthest_words(*_farthest(law, layers, values))}"
     if law.poor:
         return f"{ends} by no law of two parameters (the nearest, {law.law}, {_with_numbers(law)}: {off})"
     ranking = sorted(law.delta_aic, key=law.delta_aic.__getitem__)
@@ -142,18 +142,17 @@ def _span(low: float, high: float) -> str:
 
 
 def _farthest(law: GrowthLaw, layers: Sequence[int], values: Sequence[float]) -> tuple[int, float]:
-    """Return the block whose value is farthest from the law, and the value over the law's there."""
+    """Return the block whose value is farthest from the law by its logarithm, and the value over the law's there."""
     x, y = _usable(layers, values)
-    residual = (y - law.predict(x)) / y
-    most = int(np.abs(residual).argmax())
-    return int(x[most]), float(1 / (1 - residual[most]))
+    ratio = y / law.predict(x)
+    most = int(np.abs(np.log(ratio)).argmax())
+    return int(x[most]), float(ratio[most])
 
 
 def _farthest_words(layer: int, ratio: float) -> str:
     if abs(ratio - 1) < 0.005:
         return "and no block is farther off"
-    way = f"{number(ratio)} times the law's" if ratio > 0 else f"where the law is negative ({number(ratio)} times)"
-    return f"farthest off after block {layer}, {way}"
+    return f"farthest off after block {layer}, {number(ratio)} times the law's"
 
 
 def _with_numbers(law: GrowthLaw) -> str:
@@ -172,7 +171,7 @@ def _numbers(law: GrowthLaw | None, layers: Sequence[int], values: Sequence[floa
         "b": law.b,
         "a_with_one_block_left_out": list(a),
         "b_with_one_block_left_out": list(b),
-        "error": law.error,
+        "typical_factor": 1 + law.error,
         "farthest_after": layer,
         "farthest_over_law": ratio,
         "delta_aic": dict(law.delta_aic),

@@ -5,17 +5,19 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from normlab.digits import number
-from normlab.inspection.finding import Finding, listed, place
+from normlab.inspection.finding import Finding, listed, place, ranges
 from normlab.inspection.looking import Look
 from normlab.inspection.precision import where
 from normlab.inspection.tokens import MASSIVE, Place
 from normlab.recording import Address
 
-#: A sub-layer bears or cancels an entry where it changes its size by more than this share of its peak.
+#: A sub-layer bears or cancels an entry where it changes its size by more than this share of the peak of the stretch
+#: of sites in which the entry is massive: a later and larger peak hides no earlier birth.
 STEP: Final = 0.2
+_Step: TypeAlias = tuple[Address, Address]
 #: Groups of massive entries that are described; the numbers hold all.
 _DESCRIBED: Final = 3
 _THRESHOLD: Final = f"an entry more than {MASSIVE:g} times the median over tokens of the token's rms at the same site"
@@ -72,22 +74,23 @@ def _ratio(value: float) -> float:
 
 def _entry(look: Look, key: tuple[str, Place], track: Mapping[Address, float]) -> dict[str, Any]:
     """Describe one entry by the steps of its value from site to site."""
-    sites = list(track)
-    peak = max(sites, key=lambda at: abs(track[at]))
-    large = STEP * abs(track[peak])
-    until, steps = sites.index(peak), list(pairwise(sites))
-    ratios = {at: abs(track[at]) / look.streams[at].median_rms for at in sites if look.streams[at].median_rms > 0}
+    size = {at: abs(value) for at, value in track.items() if math.isfinite(value)}
+    sites, end = list(size), list(track)[-1]
+    peak = max(sites, key=size.__getitem__)
+    ratios = {at: size[at] / look.streams[at].median_rms for at in sites if look.streams[at].median_rms > 0}
     most = max(ratios, key=ratios.__getitem__)
+    runs = _runs(sites, [at == most or ratios.get(at, 0.0) > MASSIVE for at in sites])
+    born, cancelled = _changes(sites, size, runs)
     return {
         "stack": key[0],
         "place": key[1],
         "peak": track[peak],
         "peak_at": peak,
-        "born": [step for step in steps[:until] if abs(track[step[1]]) - abs(track[step[0]]) > large],
-        "cancelled": [step for step in steps[until:] if abs(track[step[0]]) - abs(track[step[1]]) > large],
-        "massive": _runs(sites, [ratios.get(at, 0.0) > MASSIVE for at in sites]),
-        "still": abs(track[sites[-1]]) > MASSIVE * look.streams[sites[-1]].median_rms,
-        "last": track[sites[-1]],
+        "born": born,
+        "cancelled": cancelled,
+        "massive": runs,
+        "still": abs(track[end]) > MASSIVE * look.streams[end].median_rms,
+        "last": track[end],
         "track": track,
         "ratio": ratios[most],
         "ratio_at": most,
@@ -101,6 +104,25 @@ def _runs(sites: Sequence[Address], massive: Sequence[bool]) -> list[tuple[Addre
     return [(run[0], run[-1]) for run in runs]
 
 
+def _changes(
+    sites: Sequence[Address], size: Mapping[Address, float], runs: Sequence[tuple[Address, Address]]
+) -> tuple[list[_Step], list[_Step]]:
+    """Return the steps that bear an entry and those that cancel it, over all runs in which it is massive.
+
+    A run has what lies between the least values before and after it, on either side of its own peak.
+    """
+    spans = [(sites.index(first), sites.index(last)) for first, last in runs]
+    gaps = [range(last, first + 1) for (_, last), (first, _) in pairwise(spans)]
+    turns = [0, *(min(gap, key=lambda place: size[sites[place]]) for gap in gaps), len(sites) - 1]
+    born, cancelled = [], []
+    for (first, last), (start, end) in zip(spans, pairwise(turns), strict=True):
+        peak = max(range(first, last + 1), key=lambda place: size[sites[place]])
+        large = STEP * size[sites[peak]]
+        born += [step for step in pairwise(sites[start : peak + 1]) if size[step[1]] - size[step[0]] > large]
+        cancelled += [step for step in pairwise(sites[peak : end + 1]) if size[step[0]] - size[step[1]] > large]
+    return born, cancelled
+
+
 def _groups(entries: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Put together what is the same channel at the same position of several sequences."""
     groups: dict[tuple[str, int, int], list[dict[str, Any]]] = defaultdict(list)
@@ -110,22 +132,46 @@ def _groups(entries: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def _words(group: list[dict[str, Any]], words: Sequence[Sequence[str]], stacks: set[str]) -> str:
-    entry = group[0]
+    """Describe the largest entry of a group, and say in what those of other sequences differ."""
+    entry, *others = group
     at = entry["place"]
-    texts = [repr(words[one["place"].sequence][at.token]) for one in group if words]
-    said = f" ({listed(dict.fromkeys(texts))})" if texts else ""
-    several = f" of {len(group)} sequences" if len(group) > 1 else f" of sequence {at.sequence}"
     origin = f"is born in {_steps(entry, 'born', stacks)}" if entry["born"] else _gradual(entry)
     end = f"is cancelled in {_steps(entry, 'cancelled', stacks)}" if entry["cancelled"] else _fading(entry)
-    still = sum(one["still"] for one in group)
-    left = "is no longer massive" if not still else "is still massive"
-    left += f" in {still} of the {len(group)}" if 0 < still < len(group) else ""
+    left = "is still massive" if entry["still"] else "is no longer massive"
+    last = f"{left} after the last block ({number(entry['last'])})"
+    if not math.isfinite(entry["last"]):
+        last = "is not finite after the last block"
     return (
-        f"Channel {at.channel} of token {at.token}{said}{several} reaches {number(entry['peak'])} after "
+        f"Channel {at.channel} of token {at.token} of {_of_sequences([entry], words)} reaches "
+        f"{number(entry['peak'])} after "
         f"{place(entry['peak_at'], stacks)}{_ratio_words(entry, stacks)}. It is massive "
-        f"{_where_massive(entry, stacks)}. It {origin}, {end}, and {left} after the last block "
-        f"({number(entry['last'])})."
+        f"{_where_massive(entry, stacks)}. It {origin}, {end}, and {last}."
+        f"{_others(entry, others, words, stacks)}"
     )
+
+
+def _of_sequences(entries: Sequence[dict[str, Any]], words: Sequence[Sequence[str]]) -> str:
+    """Name the sequences of entries, with the text of their token where that is known."""
+    found = sorted(one["place"].sequence for one in entries)
+    token = entries[0]["place"].token
+    texts = f" ({listed(dict.fromkeys(repr(words[one][token]) for one in found))})" if words else ""
+    return f"sequence{'s' if len(found) > 1 else ''} {ranges(found)}{texts}"
+
+
+def _others(
+    entry: dict[str, Any], others: Sequence[dict[str, Any]], words: Sequence[Sequence[str]], stacks: set[str]
+) -> str:
+    """Say where the same channel and token of other sequences is massive, those together that are so in one place."""
+    alike: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for one in others:
+        alike[_where_massive(one, stacks)].append(one)
+    said = ""
+    for massive_at, own in alike.items():
+        where_it_is = "in the same places" if massive_at == _where_massive(entry, stacks) else massive_at
+        least, most = (pick(own, key=lambda one: abs(one["peak"]))["peak"] for pick in (min, max))
+        reach = number(most) if number(least) == number(most) else f"{number(least)} to {number(most)}"
+        said += f" That of {_of_sequences(own, words)} reaches {reach} and is massive {where_it_is}."
+    return said
 
 
 def _ratio_words(entry: dict[str, Any], stacks: set[str]) -> str:

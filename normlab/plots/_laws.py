@@ -19,6 +19,8 @@ ROWS: Final = Rows("mean_square", site="stream", sublayers=("mlp",))
 _FLAT: Final = 0.05
 #: A layer whose mean square is farther from the law than this lies outside it.
 _OUTSIDE: Final = 1.5
+#: A law of more letters than this is written in two lines.
+_LONG: Final = 62
 #: How far above the stream its guide lies.
 _GUIDE: Final = 1.3
 _THIN: Final[dict[str, Any]] = {"color": SOFT, "linewidth": 0.8, "zorder": 1.5}
@@ -79,7 +81,9 @@ class FittedLaw:
         votes, seeds = self.fit.votes[self.fit.law], self.fit.n_seeds
         form = self.fit.formula.replace("y", "q", 1)
         if self.fit.poor:
-            return f"no law of two parameters fits (the nearest, {form}, is off by {100 * self.fit.error:.0f} %)"
+            return (
+                f"no law of two parameters fits (the nearest, {form}, is typically {1 + self.fit.error:.2f}-fold off)"
+            )
         if votes < seeds:
             return f"no single law fits ({votes} of {seeds} seeds prefer {form})"
         return f"too few seeds for a law ({'the only seed prefers' if seeds == 1 else f'all {seeds} prefer'} {form})"
@@ -157,5 +161,7 @@ def draw_guide(ax: Axes, placed: pd.DataFrame) -> None:
 def write_laws(ax: Axes, laws: list[FittedLaw], *, several: bool = False) -> None:
     """Write the laws over the axes, where a legend has no room for them; ``several`` kinds are named."""
     if laws:
-        text = "\n".join(f"{law.panel}: {law.label}" if several else law.label for law in laws)
+        lines = (f"{law.panel}: {law.label}" if several else law.label for law in laws)
+        # A long one would run into the legend beside the axes.
+        text = "\n".join(line.replace(" (", "\n(", 1) if len(line) > _LONG else line for line in lines)
         ax.text(0.0, 1.012, text, transform=ax.transAxes, ha="left", va="bottom", fontsize=7, color=FIT)

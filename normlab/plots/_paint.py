@@ -8,10 +8,11 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
 from normlab.plots._curves import Curve, curves
-from normlab.plots._style import THEORY, Dash, Look, depth_looks, kind_looks, style
+from normlab.plots._style import SOFT, THEORY, Dash, Look, depth_looks, kind_looks, style
 from normlab.plots._ticks import layer_axis, log_axis
 
 #: More points than this in one axes become pixels in an SVG.
@@ -19,6 +20,10 @@ _RASTER_POINTS: Final = 2000
 #: More lines than this do not get a legend entry each.
 _LEGEND_LINES: Final = 24
 _MARKS: Final = 5
+#: Why a point has no place on the axis: the column that counts it, and its marker.
+_GAPS: Final = {"not finite": ("nonfinite", "x"), "exactly zero": ("zeros", "v")}
+#: A line of no more points than this has a marker at each.
+_MARK_ALL: Final = 12
 #: Predicted curves that differ by no more than this share anywhere lie on each other.
 _APART: Final = 0.05
 #: Dots of predicted curves that must be told apart, of the shallowest, a middle and the deepest model.
@@ -160,11 +165,11 @@ def _name_end(ax: Axes, x: float, y: float, name: str) -> None:
 
 
 def marked(ax: Axes, x: np.ndarray, offset: float) -> list[int]:
-    """Return which points carry a marker: the last, and a few spread over the line's length on screen.
+    """Return which points carry a marker: all of a few; of many the last, and some spread over the line on screen.
 
-    ``offset`` shifts them, so that the markers of lines that lie on each other do not.
+    ``offset`` shifts those, so that the markers of lines that lie on each other do not.
     """
-    if len(x) <= 2:
+    if len(x) <= _MARK_ALL:
         return list(range(len(x)))
     if not np.isfinite(x).all():
         return [len(x) - 1]
@@ -178,10 +183,7 @@ def marked(ax: Axes, x: np.ndarray, offset: float) -> list[int]:
 
 def mark_gaps(ax: Axes, points: pd.DataFrame, look: Look) -> None:
     """Mark what has no place on the axis: not finite at the top edge, exactly zero at the bottom edge."""
-    for column, edge, marker, label in (
-        ("nonfinite", 0.985, "x", "not finite"),
-        ("zeros", 0.015, "v", "exactly zero"),
-    ):
+    for (label, (column, marker)), edge in zip(_GAPS.items(), (0.985, 0.015), strict=True):
         hidden = (points[column] > 0) & points["centre"].isna()
         if hidden.any():
             x = points.loc[hidden, "x"].to_numpy()
@@ -219,13 +221,18 @@ def legend_entries(axes: Sequence[Axes]) -> tuple[list[Artist], list[str], str |
     for ax in axes:
         handles, labels = ax.get_legend_handles_labels()
         for handle, label in zip(handles, labels, strict=True):
-            found.setdefault(str(label), handle)
+            found.setdefault(str(label), _of_no_line(str(label)) if label in _GAPS else handle)
     order = sorted(
         found, key=lambda label: (not label.isdigit(), label == "theory", int(label) if label.isdigit() else 0)
     )
     depths = sum(label.isdigit() for label in order)
     words = [f"L = {label}" if label.isdigit() and depths == 1 else label for label in order]
     return [found[label] for label in order], words, "depth L" if depths > 1 else None
+
+
+def _of_no_line(label: str) -> Artist:
+    """Return the handle of marks that the legend has once and each line in its own colour."""
+    return Line2D([], [], color=SOFT, linestyle="none", marker=_GAPS[label][1], markersize=4)
 
 
 def add_legend(ax: Axes) -> None:

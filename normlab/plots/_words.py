@@ -44,6 +44,7 @@ def _ratio(ratio: float) -> str:
 def _detour(path: Sequence[float], at: Sequence[int], unit: str) -> str:
     """Name the extremes on the way, where they lie clearly outside the ends."""
     ends, values = (path[0], path[-1]), np.asarray(path, dtype=float)
+    values = np.where(np.isfinite(values), values, np.nan)
     found = []
     for verb, place, beyond in (
         ("down", int(np.nanargmin(values)), bool(np.nanmin(values) < 0.8 * min(ends))),

@@ -92,7 +92,8 @@ def _ratio_finding(table: pd.DataFrame) -> str:
 INPUT_SCALE: Final = Plot(
     name="input_scale",
     title="Scale of the sub-layers' inputs",
-    explains="The rms of what a sub-layer's first matrix product sees: flat where a norm stands in front of it.",
+    explains="The rms of what a sub-layer's first matrix product sees: a norm in front of it leaves it to the norm's "
+    "gains, and where these are all one it is flat.",
     function=input_scale,
     needs=INPUT,
     average="geometric",

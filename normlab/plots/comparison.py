@@ -22,12 +22,12 @@ RATIO: Final = Rows("ratio", site="stream", sublayers=_SUBLAYERS)
 TOTAL: Final = Rows("divergence", site="stream", sublayers=_SUBLAYERS)
 #: The axis of ratios reaches at least this far from 1, so that rounding does not look like a law.
 _LEAST: Final = 0.01
-#: What is drawn in one panel: each quantity and its words.
+#: What is drawn in one panel: each quantity, its words, and the size of its markers, which may lie on each other.
 _LINES: Final = {
-    "divergence": "in all",
-    "inherited": "inherited",
-    "added": "added",
-    "divergence_worst": "in all, worst token",
+    "divergence": ("in all, median token", 6.6),
+    "inherited": ("inherited, median token", 4.4),
+    "added": ("added, median token", 4.4),
+    "divergence_worst": ("in all, worst token", 4.4),
 }
 
 
@@ -93,7 +93,7 @@ def divergence(
     """
     ax = ax or new_axes()
     placed = points(table, TOTAL, "geometric", x=x)
-    dress(ax, placed, x, "difference of the streams\n(share of a token's length, median)")
+    dress(ax, placed, x, "difference of the streams\n(share of the token's length)")
     for place, (name, look) in enumerate(kind_looks(list(_LINES)).items()):
         rows = replace(TOTAL, quantity=name)
         if rows.missing(table):
@@ -101,8 +101,9 @@ def divergence(
         line = points(table, rows, "geometric", x=x).sort_values("layer", kind="stable")
         at, centre = line["x"].to_numpy(), line["centre"].to_numpy()
         spots = marked(ax, at, (place + 1) / len(_LINES)) if np.isfinite(centre).any() else []
+        words, size = _LINES[name]
         drawn = {"color": look.color, "linestyle": look.dash, "marker": look.marker, "markevery": spots}
-        ax.plot(at, centre, label=_LINES[name], linewidth=1.6, markersize=4.2, **drawn)  # type: ignore[arg-type]
+        ax.plot(at, centre, label=words, linewidth=1.6, markersize=size, **drawn)  # type: ignore[arg-type]
         mark_gaps(ax, line, look)
     if legend:
         add_legend(ax)

@@ -1,7 +1,7 @@
 """A plot as data: what it draws, from which rows, and the sentence that says what it shows."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 import pandas as pd
@@ -62,6 +62,20 @@ class Plot:
     def missing(self, table: pd.DataFrame) -> str:
         """Say in one sentence why ``table`` cannot be drawn, or return an empty string."""
         return self.needs.missing(table)
+
+    def each(self, table: pd.DataFrame) -> list["Plot"]:
+        """Return this plot and, for each further quantity that it draws of ``table``, one of that quantity alone."""
+        others = (
+            replace(
+                self,
+                name=f"{self.name}.{quantity}",
+                title=f"{self.title}, {quantity}",
+                needs=replace(self.needs, quantity=quantity),
+                also=(),
+            )
+            for quantity in self.also
+        )
+        return [self, *(one for one in others if not one.missing(table))]
 
     def relevant(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the few rows of a large table that the plot, its x axis and its fits can need."""

@@ -5,6 +5,7 @@ from itertools import combinations, groupby
 from typing import Any
 
 import numpy as np
+from scipy import optimize
 from torch import Tensor
 
 Site = tuple[int, str]
@@ -82,7 +83,7 @@ def growth(plain: Any) -> dict[str, Any]:
 
 
 def law(values: Sequence[float]) -> dict[str, Any] | None:
-    """The least relative residuals of two-parameter curves; none for what stays within a factor of 1.5."""
+    """The least residuals of ln q of two-parameter curves; none for what stays within a factor of 1.5."""
     q, layer = np.array(values), np.arange(1.0, len(values) + 1)
     if q.max() <= 1.5 * q.min():
         return None
@@ -92,12 +93,27 @@ def law(values: Sequence[float]) -> dict[str, Any] | None:
         if exponential:
             a, b = np.linalg.lstsq(design, np.log(q))[0]
         else:
-            a, b = np.linalg.lstsq(design / q[:, None], np.ones_like(q))[0]
+            a, b = positive_line(bend(layer), np.log(q))
         curve = np.exp(design @ (a, b)) if exponential else design @ (a, b)
-        found[name] = len(q) * np.log(np.mean((1 - curve / q) ** 2)), a, b
+        found[name] = len(q) * np.log(np.mean(np.log(curve / q) ** 2)), a, b
     best = min(found, key=found.__getitem__)
     least, a, b = found[best]
     return {"law": best, "a": a, "b": b, "delta_aic": {name: one[0] - least for name, one in found.items()}}
+
+
+def positive_line(bend: np.ndarray, logs: np.ndarray) -> tuple[float, float]:
+    """a and b of least squares of logs − ln(a + b·bend), by the logarithms of the line's ends from several starts."""
+    share = (bend - bend[0]) / (bend[-1] - bend[0])
+
+    def off(ends: np.ndarray) -> float:
+        return float(np.mean((logs - np.log(np.exp(ends[0]) * (1 - share) + np.exp(ends[1]) * share)) ** 2))
+
+    starts = [(low, high) for low in (logs.min(), logs[0], logs.max()) for high in (logs.min(), logs[-1], logs.max())]
+    tight = {"xatol": 1e-10, "fatol": 1e-15, "maxiter": 4000}
+    tried = [optimize.minimize(off, start, method="Nelder-Mead", options=tight) for start in starts]
+    first, last = np.exp(min(tried, key=lambda one: one.fun).x)
+    b = (last - first) / (bend[-1] - bend[0])
+    return float(first - b * bend[0]), float(b)
 
 
 def massive(plain: Any) -> dict[tuple[int, int, int], dict[str, Any]]:
@@ -114,16 +130,25 @@ def massive(plain: Any) -> dict[tuple[int, int, int], dict[str, Any]]:
 def _life(sites: Sequence[Site], track: np.ndarray, unit: np.ndarray) -> dict[str, Any]:
     size = np.abs(track)
     peak, most = int(size.argmax()), int((size / unit).argmax())
-    jump = np.diff(size) / size[peak]
     runs = [[k for k, _ in run] for is_massive, run in groupby(enumerate(size > 100 * unit), lambda one: one[1])
             if is_massive]  # fmt: skip
+    born, cancelled = [], []
+    for place, run in enumerate(runs):
+        # Each stretch has its own peak, and reaches to the least values between it and its neighbours.
+        before, after = runs[place - 1][-1] if place else 0, (runs[place + 1 :] or [[len(size) - 1]])[0][0]
+        start = before + int(size[before : run[0] + 1].argmin()) if place else 0
+        end = run[-1] + int(size[run[-1] : after + 1].argmin()) if place + 1 < len(runs) else after
+        top = run[0] + int(size[run[0] : run[-1] + 1].argmax())
+        jump = np.diff(size) / size[top]
+        born += [(sites[k + 1], track[k], track[k + 1]) for k in range(start, top) if jump[k] > 0.2]
+        cancelled += [(sites[k + 1], track[k], track[k + 1]) for k in range(top, end) if jump[k] < -0.2]
     return {
         "peak": track[peak],
         "peak_at": sites[peak],
         "ratio": (size / unit)[most],
         "ratio_at": sites[most],
-        "born": [(sites[k + 1], track[k], track[k + 1]) for k in range(peak) if jump[k] > 0.2],
-        "cancelled": [(sites[k + 1], track[k], track[k + 1]) for k in range(peak, len(jump)) if jump[k] < -0.2],
+        "born": born,
+        "cancelled": cancelled,
         "massive": [(sites[run[0]], sites[run[-1]]) for run in runs],
         "still_massive": bool(size[-1] > 100 * unit[-1]),
         "values": [(site, value) for site, value in zip(sites, track, strict=True)],

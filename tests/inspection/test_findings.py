@@ -1,6 +1,7 @@
 """What is planted is found, with its numbers; in a clean model nothing is."""
 
 import math
+import re
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -30,7 +31,8 @@ def test_a_massive_activation_is_followed_from_birth_to_end(finding: Found) -> N
         assert born["after"] - born["before"] == pytest.approx(5000, rel=0.01)
         assert (cancelled["layer"], cancelled["sublayer"]) == (5, "mlp") and not one["still_massive"]
     assert "Channel 7 of token 0" in found.says and "born in the MLP of block 2" in found.says
-    assert "cancelled in the MLP of block 5" in found.says and "2 sequences" in found.says
+    assert "cancelled in the MLP of block 5" in found.says
+    assert re.search(r" That of sequence [01] \('.'\) reaches \S+ and is massive in the same places\.$", found.says)
     assert "It is massive from the MLP of block 2 to the attention of block 5." in found.says
 
 
@@ -41,6 +43,55 @@ def test_every_stretch_in_which_an_entry_is_massive() -> None:
     sites = [Address("decoder", layer, "mlp", "stream") for layer in range(1, 8)]
     runs = _runs(sites, [True, False, True, True, False, False, True])
     assert [(first.layer, last.layer) for first, last in runs] == [(1, 1), (3, 4), (7, 7)]
+
+
+def _of_tracks(*tracks: list[float]) -> Finding:
+    """What is said of channel 3 of the first token of each sequence, with these values, beside a median rms of 1."""
+    from normlab.inspection.looking import Look
+    from normlab.inspection.massive import massive
+    from normlab.inspection.tokens import Place, tokens_of
+    from normlab.recording import Address
+
+    found = Look()
+    for layer, values in enumerate(zip(*tracks, strict=True), start=1):
+        at = Address("decoder", layer, "mlp", "stream")
+        x = torch.ones(len(tracks), 8, 4, dtype=torch.float64)
+        for sequence, value in enumerate(values):
+            x[sequence, 0, 3] = value
+            found.tracks.setdefault(("decoder", Place(sequence, 0, 3)), {})[at] = value
+        found.streams[at] = tokens_of(x)
+    return massive(found, [["The"], ["a"], ["a"]][: len(tracks)])
+
+
+def test_a_birth_before_a_far_larger_peak_is_named() -> None:
+    found = _of_tracks([1.0, 60.0, 700.0, 650.0, 90.0, 45.0, 20000.0, 19000.0, 50.0])
+    (entry,) = found.numbers["entries"]
+    assert [(one["from"]["layer"], one["to"]["layer"]) for one in entry["massive"]] == [(3, 4), (7, 8)]
+    assert [(one["layer"], one["before"], one["after"]) for one in entry["born"]] == [(3, 60, 700), (7, 45, 20000)]
+    assert [(one["layer"], one["before"], one["after"]) for one in entry["cancelled"]] == [
+        (5, 650, 90), (9, 19000, 50)
+    ]  # fmt: skip
+    assert "born in the MLP of block 3 (from 60.0 to 700) and the MLP of block 7 (from 45.0 to 20000)" in found.says
+    assert "cancelled in the MLP of block 5 (from 650 to 90.0) and the MLP of block 9" in found.says
+
+
+def test_what_is_true_of_one_sequence_is_not_said_of_all() -> None:
+    first, second = [1.0, 700.0, 650.0, 1.0, 2000.0, 1.0], [1.0, 1.0, 1.0, 1.0, 1900.0, 1.0]
+    found = _of_tracks(second, first, second)
+    assert found.says.startswith("Channel 3 of token 0 of sequence 1 ('a') reaches 2000 after the MLP of block 5")
+    assert (
+        "It is massive from the MLP of block 2 to the MLP of block 3 and after the MLP of block 5 alone." in found.says
+    )
+    assert found.says.endswith(
+        " That of sequences 0, 2 ('The' and 'a') reaches 1900 and is massive after the MLP of block 5 alone."
+    )
+
+
+def test_an_entry_that_ends_as_nan_is_followed_up_to_there() -> None:
+    found = _of_tracks([1.0, 700.0, 650.0, math.nan])
+    (entry,) = found.numbers["entries"]
+    assert (entry["peak"], entry["cancelled"], entry["still_massive"]) == (700, [], False)
+    assert "not finite after the last block" in found.says
 
 
 def test_the_law_without_the_massive_token_is_that_of_the_others(finding: Found) -> None:

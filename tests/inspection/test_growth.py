@@ -38,7 +38,7 @@ def test_a_planted_law_is_found(law: str, squares: list[float], a: float, b: flo
     bulk = found.numbers["laws"]["without the most massive tokens"]
     assert bulk["law"] == law and (bulk["a"], bulk["b"]) == (pytest.approx(a), pytest.approx(b))
     assert found.numbers["bulk_mean_square"] == pytest.approx(squares)
-    assert f"the nearest law is {law}" in found.says and "typical error 0 %" in found.says
+    assert f"the nearest law is {law}" in found.says and "typically off by a factor of 1.00" in found.says
     assert "all tokens, it goes from" in found.says and "by no law of two parameters" in found.says
 
 
@@ -70,6 +70,29 @@ def test_a_peak_that_is_one_massive_token_is_none() -> None:
 def test_one_block_is_no_reach() -> None:
     (found,) = growth(look([2.0]))
     assert found.says.startswith("Mean square q of the stream after block 1: all tokens, it is 2.00; without")
+
+
+def test_what_the_threshold_is_on_is_always_said() -> None:
+    squares = [2.0**layer for layer in range(1, 13)]
+    (found,) = growth(look(squares))
+    assert found.found
+    assert "Without them it is least after block 1 and largest after block 12: 45.3-fold in rms." in found.says
+    (found,) = growth(look([2.0, 200.0]))
+    assert not found.found and "largest after block 2: 10.0-fold in rms" in found.says
+
+
+def test_the_typical_factor_is_no_less_than_what_is_said_beside_it() -> None:
+    squares = [1.0] * 10 + [1000.0] * 10
+    (found,) = growth(look(squares))
+    law = found.numbers["laws"]["all tokens"]
+    fitted = np.exp(law["a"] + law["b"] * np.sqrt(np.arange(1, 21)))
+    if law["law"] == "exponential":
+        fitted = np.exp(law["a"] + law["b"] * np.arange(1, 21))
+    off = np.log(np.array(squares) / fitted)
+    assert law["typical_factor"] == pytest.approx(math.exp(np.sqrt(np.mean(off**2))))
+    assert law["farthest_after"] == 1 + int(np.abs(off).argmax())
+    assert law["farthest_over_law"] == pytest.approx(math.exp(off[law["farthest_after"] - 1]))
+    assert f"typically off by a factor of {law['typical_factor']:.2f}, farthest off after block" in found.says
 
 
 def test_a_few_blocks_are_too_few_for_a_law() -> None:

@@ -4,9 +4,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
 
 from normlab.errors import DataError
 from normlab.plots import PLOTS, divergence, draw, save, skipped, stream_ratio, write_plots
+from normlab.plots._style import SOFT
 from normlab.table import concat, from_rows
 
 
@@ -24,12 +28,24 @@ def table() -> pd.DataFrame:
     return from_rows(rows)
 
 
+def _entries(ax: Axes) -> tuple[list[Text], list[Line2D]]:
+    legend = ax.get_legend()
+    assert legend is not None
+    return legend.get_texts(), legend.get_lines()
+
+
 def test_the_three_parts_are_three_lines(table: pd.DataFrame) -> None:
-    lines = {line.get_label(): line for line in divergence(table).get_lines()}
+    ax = divergence(table)
+    lines = {line.get_label().removesuffix(", median token"): line for line in ax.get_lines()}
     assert lines["in all"].get_ydata().tolist() == pytest.approx([0.01, 0.02, 0.03, 0.04])
     assert lines["added"].get_ydata().tolist() == pytest.approx([0.01, 0.02, 0.03])
     assert lines["inherited"].get_ydata().tolist()[1:] == pytest.approx([0.01, 0.02])
     assert "exactly zero" in lines  # what the first block inherits has no place on the axis
+    legend = {text.get_text(): line for text, line in zip(*_entries(ax), strict=True)}
+    assert legend["exactly zero"].get_color() == SOFT and "median" not in ax.get_ylabel()
+    assert lines["in all"].get_markevery() == [0, 1, 2, 3] and lines["added"].get_markevery() == [0, 1, 2]
+    (zero,) = [line for line in ax.get_lines() if line.get_marker() == "v"]
+    assert (list(zero.get_xdata()), zero.get_color()) == ([1], lines["inherited"].get_color())
 
 
 def test_the_ratio_is_a_line_beside_one(table: pd.DataFrame) -> None:

@@ -96,7 +96,7 @@ def test_a_law_that_is_far_off_is_said_and_not_drawn(sim: ModuleType, seeds: int
     late = table["quantity"].isin(("mean_square", "rms")) & (table["layer"] > 8)
     ax = normlab.plots.stream_growth(table.assign(value=table["value"].mask(late, 1e4 * table["value"])))
     (written,) = [text.get_text() for text in ax.texts]
-    assert re.fullmatch(r"no law of two parameters fits \(the nearest, .*, is off by \d+ %\)", written)
+    assert re.fullmatch(r"no law of two parameters fits\n\(the nearest, .*, is typically \d\.\d\d-fold off\)", written)
     assert {str(line.get_label()) for line in ax.get_lines()} == {"16"}
 
 

@@ -27,6 +27,8 @@ SWEPT = {name: plot for name, plot in PLOTS.items() if plot.of in ("recording", 
         ([1e-5, 3e-5], "grows 3.00-fold (from 1.00e−05 to 3.00e−05)"),
         ([1.0, np.nan], "goes from 1.00 to no finite value"),
         ([np.nan, np.nan], "has no finite value"),
+        ([1.0, np.inf, 2.0], "grows 2.00-fold (from 1.00 to 2.00)"),
+        ([1.0, np.inf, 9.0, -np.inf, 2.0], "grows 2.00-fold (from 1.00 to 2.00, up to 9.00 at layer 6)"),
     ],
 )
 def test_a_change_in_words(path: list[float], words: str) -> None:
@@ -38,6 +40,10 @@ def test_the_finding_has_the_numbers_of_the_plot(sim: ModuleType, table: pd.Data
     assert found.startswith("From layer 0 to layer 16 of 16, the stream's rms stays at 1.00 in post; grows")
     assert "pre: too few seeds for a law (all 4 prefer q = a + b·ℓ)." in found
     assert "pre: q = 1.0" in PLOTS["stream_growth"].finding(sim.sweep(depths=(16,), seeds=5))
+
+
+def test_what_the_input_is_said_to_be_holds_of_trained_gains_too() -> None:
+    assert "where these are all one it is flat" in PLOTS["input_scale"].explains
 
 
 def test_a_slope_comes_with_its_interval(table: pd.DataFrame) -> None:

@@ -1,5 +1,7 @@
 """The report of an inspection: what it leads with, and that everybody can read it."""
 
+import base64
+import json
 import re
 import shutil
 from pathlib import Path
@@ -69,6 +71,23 @@ def test_a_model_of_nan_has_no_table_without_columns(tmp_path: Path) -> None:
     found = nl.inspect(model, tokens=8)
     page = report(found.table, tmp_path / "report.html", inspection=found).read_text()
     assert "Every sub-layer" not in page and page.count("<caption>Largest logit of every head") == 1
+
+
+def test_every_line_of_a_figure_has_its_rows_and_its_query(file: Path, found: Inspection) -> None:
+    page = file.read_text()
+    rows = base64.b64decode(page.split("data:application/json;base64,")[1].split('"')[0])
+    content = json.loads(rows)["plots"]
+    for name, quantity, site in (
+        ("stream_growth", "bulk_rms", "stream"),
+        ("update_ratio", "median_update_ratio", "update"),
+    ):
+        behind = page.split(f'id="plot-{name}"')[1].split("</article>")[0].split("<details>")[1]
+        assert f"quantity == &#39;{quantity}&#39;" in behind
+        assert re.search(rf"<caption>[^<]*, {quantity}", behind)
+        plot = content[f"{name}.{quantity}"]
+        centre, status = found.table.query(plot["rows_of_the_table"]), plot["columns"].index("centre")
+        assert set(centre["site"]) == {site}
+        assert sorted(row[status] for row in plot["rows"]) == pytest.approx(sorted(centre["value"]))
 
 
 @pytest.mark.needs("browser")
