@@ -39,6 +39,11 @@ def test_two_runs_need_one_model_each(run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "plots/stream_ratio.svg").is_file() and not (tmp_path / "plots/divergence.svg").exists()
 
 
+@pytest.mark.parametrize("tolerance", ["inf", "nan", "-1"])
+def test_a_tolerance_is_finite(spec: Path, tolerance: str) -> None:
+    assert normlab("compare", spec, spec, "--tolerance", tolerance).exit_code == 2
+
+
 def test_what_does_not_go_together_is_a_usage_error(run: Path, spec: Path) -> None:
     assert normlab("compare", run, run, "--dtype-b", "bfloat16").exit_code == 2
     assert normlab("compare", spec, spec, "--where", "depth == 3").exit_code == 2

@@ -63,6 +63,14 @@ def test_the_same_seed_is_the_same_batch_and_another_is_not(checkpoints: ModuleT
 
 
 @pytest.mark.needs("transformers")
+@pytest.mark.parametrize("seed", range(6))
+def test_the_windows_are_the_same_whatever_is_predicted(checkpoints: ModuleType, text: Path, seed: int) -> None:
+    model, tokenizer = checkpoints.model("llama"), checkpoints.tokenizer()
+    feeds = [Windows(2, 9, text, seed).feed(Subject("m", model, tokenizer, aim)) for aim in ("next token", "probe")]
+    assert torch.equal(*(feed.tokens for feed in feeds))
+
+
+@pytest.mark.needs("transformers")
 @pytest.mark.parametrize(("content", "says"), [("short", "gives 5 tokens"), ("", "empty")])
 def test_a_text_that_is_too_short_is_said(tmp_path: Path, checkpoints: ModuleType, content: str, says: str) -> None:
     path = tmp_path / "short.txt"

@@ -106,6 +106,19 @@ def test_few_doublings_are_left(left: float, found: bool) -> None:
     assert says in seen.says
 
 
+def test_logits_take_of_the_head_room_too() -> None:
+    heads = {Address("decoder", 2, "attn"): [HeadLogits(4, 0.0, 1.0, 9.0), HeadLogits(4, 0.0, 1.0, 4 * 65504.0)]}
+    seen = head_room(Look(peak=Peak(1000.0, "block.0", "gives"), heads=heads))
+    assert seen.found and seen.numbers["doublings"] == pytest.approx(-2) and seen.numbers["logits"]["head"] == 1
+    assert "the logits of head 1 in the attention of block 2 (2.62e+05) exceed its largest number" in seen.says
+
+
+def test_of_what_is_broken_already_no_doublings_are_left() -> None:
+    seen = head_room(Look(peak=Peak(1000.0, "block.0", "gives", nonfinite=3)))
+    assert seen.found and seen.says.startswith("3 entries are not finite. The largest of the others is in what block.0")
+    assert "are left" not in seen.says
+
+
 @pytest.mark.parametrize(("largest", "found"), [(99.0, False), (101.0, True)])
 def test_a_logit_is_large(largest: float, found: bool) -> None:
     heads = {at(1, "logits"): [HeadLogits(9, 0.0, 1.0, 3.0), HeadLogits(9, 0.0, 1.0, largest)]}
