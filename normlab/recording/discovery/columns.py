@@ -1,14 +1,14 @@
 """Which rows of a parameter each piece of a product's result comes from."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from normlab.recording.discovery.branch import weight_of
-from normlab.recording.discovery.graph import LAYOUT, Flow, Ref, Value
+from normlab.recording.discovery.graph import LAYOUT, Flow
+from normlab.recording.discovery.replaying import lays_out, replayed
 
 
 class Weights(NamedTuple):
@@ -51,7 +51,7 @@ def weights_of(flow: Flow, product: int) -> Weights | None:
     convolved = flow.values[product].op == "convolution"
     for axis, extent in enumerate(shape):
         places = torch.arange(extent).view([-1 if one == axis else 1 for one in range(len(shape))]).expand(shape)
-        found = _replayed(flow, weight, {leaves[0].index: places})
+        found = replayed(flow, weight, {leaves[0].index: places})
         if found is None:
             return None
         columns = found.movedim(0, -1) if convolved else found
@@ -92,7 +92,7 @@ def _followed(flow: Flow, index: int, columns: Tensor, end: int) -> Iterator[Pie
     for use in flow.uses[index]:
         if not flow.depends(end, use):
             continue
-        laid = _replayed(flow, use, {index: columns}) if _lays_out(flow.values[use]) else None
+        laid = replayed(flow, use, {index: columns}) if lays_out(flow.values[use]) else None
         laid = columns if _shifts(flow, use, index) else laid
         if laid is None:
             yield Piece(index, frozenset(columns.unique().tolist()), use)
@@ -107,43 +107,3 @@ def _shifts(flow: Flow, use: int, index: int) -> bool:
     value = flow.values[use]
     live = [one for one in value.inputs if flow.live[one]]
     return value.op == "add" and live == [index] and value.shape == flow.values[index].shape
-
-
-def _lays_out(value: Value) -> bool:
-    return value.op in LAYOUT - {"copy"} or value.op in ("index", "_to_copy")
-
-
-def _replayed(flow: Flow, index: int, known: dict[int, Tensor]) -> Tensor | None:
-    """Do to ``known`` tensors what was done to others of their shapes; ``None`` if that is not only layout."""
-    if index in known:
-        return known[index]
-    value = flow.values[index]
-    if value.kind == "constant" and value.data is not None:
-        return torch.tensor(value.data)
-    if value.function is None or not _lays_out(value):
-        return None
-    inputs = {one: _replayed(flow, one, known) for one in value.inputs}
-    first = inputs[value.inputs[0]]
-    if value.op == "_to_copy" or value.op == "lift_fresh":
-        return first
-    if value.op == "index" and first is not None and any(one is None for one in inputs.values()):
-        # Some of the weights, chosen by a router: all choices have the same layout.
-        return first[:1].expand(value.shape) if first.dim() == len(value.shape) else None
-    if any(one is None for one in inputs.values()):
-        return None
-    return _run(value, inputs)
-
-
-def _run(value: Value, inputs: dict[int, Tensor | None]) -> Tensor | None:
-    assert value.function is not None
-    first = inputs[value.inputs[0]]
-    if value.op in ("view", "_unsafe_view") and first is not None:
-        # The strides are not those of the tensor that the model had.
-        return first.reshape(value.shape)
-    function, args, kwargs = value.function
-    args, kwargs = tree_map(
-        lambda x: inputs[x.number] if isinstance(x, Ref) else x, (args, kwargs), is_leaf=lambda x: isinstance(x, Ref)
-    )
-    result: Any = function(*args, **{key: one for key, one in kwargs.items() if key not in ("dtype", "device")})
-    found = result[value.output] if isinstance(result, tuple | list) else result
-    return found if isinstance(found, Tensor) else None

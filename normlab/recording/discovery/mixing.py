@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_map
 
 from normlab.recording.discovery.graph import LAYOUT, PRODUCTS, Flow, Ref, Value
 from normlab.recording.discovery.probing import NONE, SEVERAL, is_foreign, probed
+from normlab.recording.discovery.replaying import replayed
 
 #: Operations that mix along the axes that they are told, and hold no parameters.
 SPECTRAL: Final = ("_fft_r2c", "_fft_c2c", "_fft_c2r")
@@ -17,6 +18,8 @@ _ALONG: Final = ("dim", "dims", "normalized_shape")
 _PLACED: Final = LAYOUT - {"copy", "as_strided", "lift_fresh"} | {"cat", "stack", "roll", "flip"}
 #: Operations that take or put entries where the numbers in a tensor say.
 _CHOOSING: Final = ("gather", "index_select", "index", "take", "masked_select", "embedding")
+#: Those that take whole entries by numbers of one axis or of several.
+_TAKING: Final = ("gather", "index_select", "index")
 _PUTTING: Final = ("scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_put", "masked_scatter")
 #: Operations that gather what is near.
 _SPREAD: Final = (
@@ -32,7 +35,7 @@ _SPREAD: Final = (
     "upsample_nearest1d",
 )
 #: Operations that look back only, or of which it is not told which way they look.
-_ONE_SIDED: Final = ("cumsum", "cumprod", "logcumsumexp", "convolution", *_SPREAD)
+_ONE_SIDED: Final = ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "convolution", *_SPREAD)
 _MASKING: Final = ("tril", "triu", "le", "ge", "lt", "gt")
 
 
@@ -65,7 +68,7 @@ def looks_ahead(flow: Flow, base: int, update: int) -> bool:
         update: what it gives.
     """
     shape, between = flow.values[base].shape, list(flow.between(base, update))
-    if flow.values[update].shape != shape or any(value.op in _ONE_SIDED for value in between):
+    if _size(flow.values[update].shape) != _size(shape) or any(value.op in _ONE_SIDED for value in between):
         return False
     if any(value.op in _MASKING for value in flow.made_of(update) if not flow.depends(base, value.index)):
         return False
@@ -73,7 +76,8 @@ def looks_ahead(flow: Flow, base: int, update: int) -> bool:
         later = torch.arange(shape[axis]).clamp(max=1).sub(1).neg().mul(NONE)
         places = later.view([-1 if one == axis else 1 for one in range(len(shape))]).expand(shape)
         given = _carried_on(flow, base, update, places)
-        if given is not None and bool((given.select(axis, 0) != NONE).any()):
+        # Matrices may have taken all tokens in one row.
+        if given is not None and bool((given.reshape(shape).select(axis, 0) != NONE).any()):
             return True
     return False
 
@@ -132,10 +136,24 @@ def _labelled(flow: Flow, value: Value, labels: dict[int, Tensor]) -> Tensor | N
         return _reduced(own[0], axes).expand(value.shape)
     if value.op in _SPREAD:
         return _reduced(own[0], range(1, own[0].dim())).expand(value.shape)
+    if value.op in _TAKING and (numbers := _constants(flow, value)):
+        # Which tokens are taken is known, as of a permutation.
+        args, kwargs = tree_map(
+            lambda one: numbers.get(one.number, label(one)) if isinstance(one, Ref) else one,
+            value.function[1:],
+            is_leaf=lambda one: isinstance(one, Ref),
+        )
+        return _picked(function, args, kwargs, value)
     if value.op in _PUTTING or (value.op in _CHOOSING and value.op != "gather"):
         return None
     found = _along(function, args, kwargs, own[0], value.shape)
     return None if value.op == "gather" and found is not None and bool((found == SEVERAL).any()) else found
+
+
+def _constants(flow: Flow, value: Value) -> dict[int, Tensor]:
+    """Return the whole numbers among what an operation takes; nothing if those of one are not known."""
+    whole = {one: replayed(flow, one, {}) for one in value.inputs if flow.values[one].dtype == "torch.int64"}
+    return {one: numbers for one, numbers in whole.items() if numbers is not None} if None not in whole.values() else {}
 
 
 def _picked(function: Callable[..., Any], args: Any, kwargs: Any, value: Value) -> Tensor:

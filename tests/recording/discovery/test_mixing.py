@@ -51,11 +51,15 @@ MIXERS: dict[str, Callable[[Of, Tensor], Tensor]] = {
     "sum so far": lambda of, x: of.a(x).cumsum(1),
     "recurrence": _recurrent,
     "softmax over tokens": lambda of, x: of.a(x).softmax(1),
+    "index": lambda of, x: of.a(x)[:, [1, 2, 3, 4, 0]],
+    "index of one axis": lambda of, x: of.a(x).index_select(1, torch.tensor([1, 2, 3, 4, 0])),
+    "gather": lambda of, x: of.a(x).gather(1, torch.tensor([1, 2, 3, 4, 0]).view(1, -1, 1).expand_as(x)),
 }
 OTHERS: dict[str, Callable[[Of, Tensor], Tensor]] = {
     "mlp": lambda of, x: of.b(F.gelu(of.a(x))),
     "gated": lambda of, x: of.b(F.silu(of.a(x)) * x),
     "convolution of extent 1": lambda of, x: of.here(x.mT).mT,
+    "index of the same places": lambda of, x: of.a(x)[:, [0, 1, 2, 3, 4]],
     "padded and cut": lambda of, x: of.a(F.pad(x, (0, 0, 2, 0))[:, 2:]),
     "fourier over features": lambda of, x: torch.fft.fft(x).real,
     "heads": lambda of, x: of.a(x).view(2, LENGTH, 2, 4).transpose(1, 2).softmax(-1).transpose(1, 2).flatten(2),
@@ -155,3 +159,25 @@ def test_places_that_a_router_counts_mix_no_tokens() -> None:
 
     (stack,) = nl.discover(nn.Sequential(Routed(), Routed()), torch.randn(2, LENGTH, WIDTH)).stacks
     assert [one.sublayer for one in stack.sublayers] == ["mlp", "mlp"]
+
+
+@pytest.mark.parametrize(
+    ("formula", "name"),
+    [
+        (lambda of, x: of.a(x.roll(-1, 1)), "encoder"),
+        (lambda of, x: of.a(x.mean(1, keepdim=True).expand_as(x)), "encoder"),
+        (lambda of, x: of.a(of.tokens(x.mT).mT), "encoder"),
+        (lambda of, x: of.a(x[:, [1, 2, 3, 4, 0]]), "encoder"),
+        (lambda of, x: of.a(F.linear(x.mT, of.tokens.weight.tril()).mT), "decoder"),
+        (lambda of, x: of.a(x.cumsum(1)), "decoder"),
+        (lambda of, x: of.a(x.cummax(1).values), "decoder"),
+    ],
+)
+def test_a_mixer_before_a_matrix_is_named_by_where_it_looks(formula: Callable[[Of, Tensor], Tensor], name: str) -> None:
+    class Block(Of):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + super().forward(x)
+
+    model = nn.Sequential(Block(formula), Block(formula))
+    (stack,) = nl.discover(model, torch.randn(2, LENGTH, WIDTH)).stacks
+    assert stack.name == name
