@@ -42,7 +42,8 @@ class Branch:
         qk_norms: norms on queries and keys, with nothing but rotation between them and the logits.
         inner_norms: the other norms between the input and the last product.
         reads_stream: whether nothing but norms and factors stands before the first product.
-        reads_once: whether the same norms stand before all products that nothing else stands before.
+        reads_once: whether the same norms stand before all products that nothing else stands before, and before
+            what multiplies their results.
         apart: whether what is added is this update, and not rescaled only together with another one's.
     """
 
@@ -93,7 +94,7 @@ def branch_of(tracks: Tracks, base: int, update: int) -> Branch:
         tuple(qk),
         tuple(norm for norm in own if norm not in qk),
         before.start == flow.same(base),
-        len(set(_entries(tracks, base, products))) <= 1,
+        len({*_entries(tracks, base, products), *_multipliers(tracks, base, update, products)}) <= 1,
     )
 
 
@@ -104,6 +105,21 @@ def _entries(tracks: Tracks, base: int, products: list[int]) -> Iterator[tuple[i
         way = until(tracks.back(_features_last(flow, product)), stream)
         if way.start == stream:
             yield tuple(norm.given for norm in way.norms)
+
+
+def _multipliers(tracks: Tracks, base: int, update: int, products: list[int]) -> Iterator[tuple[int, ...]]:
+    """Yield what norms stand before what a product's result is multiplied by, where no product made that."""
+    flow = tracks.flow
+    for value in flow.between(base, update):
+        if value.op not in ("mul", "div", "addcmul", "addcdiv"):
+            continue
+        made = [any(flow.depends(one, product) for product in products) for one in value.inputs]
+        for one, of_product in zip(value.inputs, made, strict=True):
+            if not any(made) or of_product or not flow.depends(one, base):
+                continue
+            # A gate that a matrix of its own makes is known as one.
+            if not any(flow.weighs[other.index] for other in flow.between(base, one)):
+                yield tuple(norm.given for norm in tracks.norms if _within(flow, norm, base, one))
 
 
 def _first_taken(flow: Flow, inside: list[Value]) -> int:

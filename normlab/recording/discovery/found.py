@@ -125,7 +125,7 @@ def _one_placement(branch: Branch, norms: Sequence[FoundNorm], skip: str, closes
     if not branch.reads_stream:
         return "unknown", "something other than norms and factors stands between the stream and the first matrix"
     if not branch.reads_once:
-        return "unknown", "some of its matrices read the stream through other norms than others do"
+        return "unknown", "some of its matrices and factors read the stream through other norms than others do"
     if skip == "unknown":
         return "unknown", "the skip is neither the stream nor a norm of it"
     where = {norm.position for norm in norms}

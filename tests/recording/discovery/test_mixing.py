@@ -181,3 +181,29 @@ def test_a_mixer_before_a_matrix_is_named_by_where_it_looks(formula: Callable[[O
     model = nn.Sequential(Block(formula), Block(formula))
     (stack,) = nl.discover(model, torch.randn(2, LENGTH, WIDTH)).stacks
     assert stack.name == name
+
+
+@pytest.mark.parametrize(
+    ("factor", "placement"),
+    [
+        (lambda of, x, n: x, "unknown"),
+        (lambda of, x, n: x.sigmoid(), "unknown"),
+        (lambda of, x, n: x.norm(dim=-1, keepdim=True), "unknown"),
+        (lambda of, x, n: of.b(x).sigmoid(), "unknown"),
+        (lambda of, x, n: n, "pre"),
+        (lambda of, x, n: of.b(n).sigmoid(), "pre"),
+    ],
+)
+def test_what_a_branch_is_multiplied_by_must_read_the_same_norm(
+    factor: Callable[[Of, Tensor, Tensor], Tensor], placement: str
+) -> None:
+    class Block(Of):
+        def __init__(self) -> None:
+            super().__init__(lambda of, x: x)
+            self.norm = nn.LayerNorm(WIDTH)
+
+        def forward(self, x: Tensor) -> Tensor:
+            normed = self.norm(x)
+            return x + factor(self, x, normed) * self.a(normed)
+
+    assert nl.discover(nn.Sequential(Block(), Block()), torch.randn(2, LENGTH, WIDTH)).placement == placement
