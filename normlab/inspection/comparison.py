@@ -149,7 +149,7 @@ class Comparison:
 
     def __str__(self) -> str:
         said = [*(self._runs() if self.of == "runs" else [*self._models(), *self._blame()]), *self._ratios()]
-        losses = [] if self.losses is None else [f"Loss: {' and '.join(map(_loss, self.losses))}."]
+        losses = [] if self.losses is None else [f"Loss: {_losses(*self.losses)}."]
         names = [f"A: {self.a}", f"B: {self.b}"]
         return "\n".join([*self._different_data(), *names, *self.notes, *self._uncompared(), *said, *losses])
 
@@ -277,6 +277,17 @@ def _changes_most(added: pd.DataFrame) -> str:
     change = 100 * (float(most["value"]) - 1)
     by = minus(f"by {change:+.2g} %") if abs(change) < 50 else f"{number(float(most['value']))}-fold"
     return f"Block {most['layer']} changes the ratio most, {by}."
+
+
+def _losses(one: float, other: float) -> str:
+    """Return two losses, and where they look the same and are not, by how much the second is larger."""
+    said, again = _loss(one), _loss(other)
+    differ = said == again and one != other and math.isfinite(other - one)
+    return (
+        f"{said} and {again}"
+        + (f" (B: {number(other - one)} more)" if differ and other > one else "")
+        + (f" (B: {number(one - other)} less)" if differ and other < one else "")
+    )
 
 
 def _loss(value: float) -> str:
