@@ -271,8 +271,8 @@ def _symbol(kind: NormKind) -> str:
 
 
 def _times(factors: tuple[float | str, ...], term: str) -> str:
-    sign = "-" if -1.0 in factors else ""
-    words = [f"{one:.4g}" if isinstance(one, float) else _factor(one) for one in factors if one != -1.0]
+    sign = "-" if sum(isinstance(one, float) and one < 0 for one in factors) % 2 else ""
+    words = [f"{abs(one):.4g}" if isinstance(one, float) else _factor(one) for one in factors if one != -1.0]
     return sign + "·".join([*words, term])
 
 

@@ -159,3 +159,7 @@ def test_what_a_product_is_added_to_zero_times_is_not_looked_at() -> None:
 
     (stack,) = _found(lambda m, x, f: x + m.gate(scores(f).softmax(-1) @ f)).stacks
     assert {part.sublayer for part in stack.sublayers} == {"attn"} and stack.sublayers[0].scores
+
+
+def test_two_minus_signs_are_a_plus() -> None:
+    assert "x ← 0.5·x + 0.5·MLP(LN(x))    blocks 1-3" in str(_found(lambda m, x, f: x - 0.5 * (x - f)))
