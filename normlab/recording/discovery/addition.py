@@ -214,6 +214,7 @@ def _distributed(flow: Flow, skip: int, update: int, module: str) -> Operation |
         return None
     for own, other in (value.inputs, value.inputs[::-1]):
         if (scale := _multiple(flow, own, stream)) is not None and _multiple(flow, other, stream) is None:
+            flow.undone.add(value.index)
             return _apart(flow, skip, other, (number, scale * number), factors, module)
     return None
 

@@ -94,7 +94,7 @@ def branch_of(tracks: Tracks, base: int, update: int) -> Branch:
         tuple(qk),
         tuple(norm for norm in own if norm not in qk),
         before.start == flow.same(base),
-        len({*_entries(tracks, base, products), *_multipliers(tracks, base, update, products)}) <= 1,
+        len({*_entries(tracks, base, products), *_beside(tracks, base, update, products)}) <= 1,
     )
 
 
@@ -107,11 +107,11 @@ def _entries(tracks: Tracks, base: int, products: list[int]) -> Iterator[tuple[i
             yield tuple(norm.given for norm in way.norms)
 
 
-def _multipliers(tracks: Tracks, base: int, update: int, products: list[int]) -> Iterator[tuple[int, ...]]:
-    """Yield what norms stand before what a product's result is multiplied by, where no product made that."""
+def _beside(tracks: Tracks, base: int, update: int, products: list[int]) -> Iterator[tuple[int, ...]]:
+    """Yield the norms before what is added to a product's result, or multiplies it, where no product made that."""
     flow = tracks.flow
     for value in flow.between(base, update):
-        if value.op not in ("mul", "div", "addcmul", "addcdiv"):
+        if value.op not in ("add", "mul", "div", "addcmul", "addcdiv"):
             continue
         made = [any(flow.depends(one, product) for product in products) for one in value.inputs]
         for one, of_product in zip(value.inputs, made, strict=True):

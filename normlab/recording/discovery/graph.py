@@ -94,6 +94,7 @@ class Flow:
         training: whether the model was in training mode.
         counting: look-ups of consecutive rows.
         causal: for attention weights, and what fused attention gives, whether no position saw a later one.
+        undone: sums that were written as part of another one, as f - x of x + 0.3 (f - x).
     """
 
     values: list[Value] = field(default_factory=list)
@@ -102,6 +103,7 @@ class Flow:
     training: bool = False
     counting: set[int] = field(default_factory=set)
     causal: dict[int, bool] = field(default_factory=dict)
+    undone: set[int] = field(default_factory=set)
 
     @cached_property
     def ancestors(self) -> list[int]:
@@ -200,6 +202,14 @@ class Flow:
         bits = 0
         for showing in self.showings:
             bits |= self.ancestors[showing.value]
+        return bits
+
+    @cached_property
+    def given(self) -> int:
+        """The values that the model's result was computed from, as bits."""
+        bits = 0
+        for showing in self.showings:
+            bits |= self.ancestors[showing.value] if not showing.module and showing.side == "output" else 0
         return bits
 
     def whole(self, index: int) -> bool:

@@ -60,6 +60,9 @@ def chains(tracks: Tracks) -> list[Chain]:
     needed = tracks.flow.needed
     candidates = [value.index for value in tracks.flow.values if adds(tracks.flow, value.index)]
     candidates = [index for index in candidates if needed >> index & 1]
+    # A module may see a sum that is a step of another one, such as f - x of x + u(f - x), without its being a stream.
+    undone = {index for index in tracks.flow.undone if not tracks.flow.given >> index & 1}
+    candidates = [index for index in candidates if index not in undone]
     for index in candidates:
         for inner in _absorbed(tracks.flow, index):
             absorbed.add(inner)

@@ -19,6 +19,7 @@ class Summed(nn.Module):
         super().__init__()
         self.table, self.add, self.last = nn.Embedding(20, 16), add, nn.LayerNorm(16)
         self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.GELU()) for _ in range(3))
+        self.seen = nn.Identity()
         self.scale, self.gate = nn.Parameter(torch.full((16,), 0.3)), nn.Linear(16, 16)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -163,3 +164,18 @@ def test_what_a_product_is_added_to_zero_times_is_not_looked_at() -> None:
 
 def test_two_minus_signs_are_a_plus() -> None:
     assert "x ← 0.5·x + 0.5·MLP(LN(x))    blocks 1-3" in str(_found(lambda m, x, f: x - 0.5 * (x - f)))
+
+
+@pytest.mark.parametrize(
+    ("add", "equation"),
+    [
+        (lambda m, x, f: x + m.seen(0.3 * (f - x)), "x ← 0.7·x + 0.3·MLP(LN(x))    blocks 1-3"),
+        (lambda m, x, f: x + 0.3 * m.seen(f - x), "x ← 0.7·x + 0.3·MLP(LN(x))    blocks 1-3"),
+        (lambda m, x, f: x + m.seen(f + 0.5 * x), "x ← 1.5·x + MLP(LN(x))    blocks 1-3"),
+        (lambda m, x, f: x - 0.5 * m.seen(x - f), "x ← 0.5·x + 0.5·MLP(LN(x))    blocks 1-3"),
+    ],
+)
+def test_a_module_that_sees_a_step_of_a_sum_changes_nothing(
+    add: Callable[[Summed, Tensor, Tensor], Tensor], equation: str
+) -> None:
+    assert equation in str(_found(add))
