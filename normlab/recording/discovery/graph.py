@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
+from torch import Tensor
+
 #: Operations that only change how a tensor is laid out, or copy it.
 LAYOUT: Final = frozenset(
     "view _unsafe_view reshape _reshape_alias unsqueeze squeeze alias detach clone contiguous lift_fresh expand "
@@ -94,6 +96,7 @@ class Flow:
         training: whether the model was in training mode.
         counting: look-ups of consecutive rows.
         causal: for attention weights, and what fused attention gives, whether no position saw a later one.
+        entries: those of masks and places that operations of somebody's own took.
         undone: sums that were written as part of another one, as f - x of x + 0.3 (f - x).
     """
 
@@ -103,6 +106,7 @@ class Flow:
     training: bool = False
     counting: set[int] = field(default_factory=set)
     causal: dict[int, bool] = field(default_factory=dict)
+    entries: dict[int, Tensor] = field(default_factory=dict)
     undone: set[int] = field(default_factory=set)
 
     @cached_property

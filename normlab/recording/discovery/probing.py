@@ -24,8 +24,8 @@ def probed(flow: Flow, value: Value, labels: dict[int, Tensor]) -> Tensor | None
     """Return for each entry of an operation's result the token that it changes with, or nothing if it cannot be told.
 
     That is so where it cannot be run, writes into what it takes, or does not give the same twice. It is run on random
-    numbers, and again for each token with other numbers in that token's entries. An entry that follows a token by less
-    than rounding is not seen to.
+    numbers, with the masks and places that it had, and again for each token with other numbers in that token's
+    entries. An entry that follows a token by less than rounding is not seen to.
 
     Args:
         flow: the data flow.
@@ -48,8 +48,9 @@ def probed(flow: Flow, value: Value, labels: dict[int, Tensor]) -> Tensor | None
             return one
         of = flow.values[one.number]
         dtype = getattr(torch, of.dtype.removeprefix("torch."))
-        numbers = torch.randn(of.shape, generator=generator)
-        return (one.number, numbers.to(dtype) if of.floating else torch.zeros(of.shape, dtype=dtype))
+        if not of.floating:  # a mask, or places
+            return one.number, flow.entries.get(one.number, torch.zeros(of.shape, dtype=dtype))
+        return one.number, torch.randn(of.shape, generator=generator).to(dtype)
 
     def is_ref(one: Any) -> bool:
         return isinstance(one, Ref)
@@ -64,7 +65,9 @@ def probed(flow: Flow, value: Value, labels: dict[int, Tensor]) -> Tensor | None
             if not is_drawn(one):
                 return one
             number, entries = one
-            return entries.where(taken[number] != token, 1 - entries) if number in taken else entries.clone()
+            if number not in taken or not flow.values[number].floating:
+                return entries.clone()
+            return entries.where(taken[number] != token, 1 - entries)
 
         own, named = tree_map(changed, numbers, is_leaf=is_drawn)
         result = function(*own, **named)
@@ -74,12 +77,17 @@ def probed(flow: Flow, value: Value, labels: dict[int, Tensor]) -> Tensor | None
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             before = run(NONE)
-            if not torch.equal(run(NONE), before):
+            if bool(_differs(run(NONE), before).any()):
                 return None
             found = torch.full(before.shape, NONE)
             for token in tokens.tolist():
-                moved = run(token) != before
+                moved = _differs(run(token), before)
                 found = found.where(~moved, torch.where(found == NONE, token, SEVERAL))
     except Exception:  # it has no kernel here, or refuses such numbers
         return None
     return found
+
+
+def _differs(one: Tensor, other: Tensor) -> Tensor:
+    """Say of each entry whether it differs; one that is not a number, as where a mask leaves nothing, may stay so."""
+    return (one != other) & ~(one.isnan() & other.isnan())

@@ -19,6 +19,7 @@ from normlab.recording.compiled import step_by_step
 from normlab.recording.discovery.addition import Operation, put_plainly, taken_apart
 from normlab.recording.discovery.causality import causal, counted
 from normlab.recording.discovery.graph import SHAPED, Flow, Kind, Ref, Showing, Value
+from normlab.recording.discovery.probing import is_foreign
 from normlab.recording.tensors import tensors_in
 
 
@@ -79,6 +80,9 @@ class Writer(TorchDispatchMode):
         if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
             # Without entries, whatever a model asks about its batch is true: nothing is padded, nothing packed.
             return args[0].dtype == torch.bool if not args[0].is_floating_point() else 0.0
+        if is_foreign(func):
+            whole = [one for _, one in tensors_in((args, kwargs)) if not (one.is_floating_point() or one.is_meta)]
+            self.flow.entries |= {self._index(one): one.detach().cpu().clone() for one in whole}
         result = func(*args, **kwargs)
         name = func.overloadpacket.__name__.rstrip("_") or func.overloadpacket.__name__
         inputs = [] if name in SHAPED else inputs

@@ -25,6 +25,33 @@ def shake(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return query + key + value + torch.randn_like(query)
 
 
+@torch.library.custom_op("normlab_tests::attend_where", mutates_args=())
+def attend_where(query: Tensor, key: Tensor, value: Tensor, seen: Tensor) -> Tensor:
+    return (query @ key.mT).masked_fill(~seen, -torch.inf).softmax(-1) @ value
+
+
+@torch.library.custom_op("normlab_tests::attend_within", mutates_args=())
+def attend_within(query: Tensor, key: Tensor, value: Tensor, starts: Tensor) -> Tensor:
+    result = torch.zeros_like(query)
+    for first, last in zip(starts.tolist(), starts.tolist()[1:], strict=False):
+        own = slice(first, last)
+        result[:, own] = (query[:, own] @ key[:, own].mT).softmax(-1) @ value[:, own]
+    return result
+
+
+def masked(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    places = query.shape[1]
+    return attend_where(query, key, value, torch.ones(places, places, dtype=torch.bool).tril())
+
+
+def packed(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return attend_within(query, key, value, torch.tensor([0, 2, query.shape[1]]))
+
+
+def alone(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return attend_within(query, key, value, torch.arange(query.shape[1] + 1))
+
+
 class Part(nn.Module):
     def __init__(self, operation: Callable[..., Tensor]) -> None:
         super().__init__()
@@ -37,7 +64,9 @@ class Part(nn.Module):
         return result
 
 
-@pytest.mark.parametrize(("operation", "sublayer"), [(attend, "attn"), (bend, "mlp")])
+@pytest.mark.parametrize(
+    ("operation", "sublayer"), [(attend, "attn"), (bend, "mlp"), (masked, "attn"), (packed, "attn"), (alone, "mlp")]
+)
 def test_whether_it_mixes_positions_is_tried(operation: Callable[..., Tensor], sublayer: str) -> None:
     torch.manual_seed(0)
     found = nl.discover(nn.Sequential(*(Part(operation) for _ in range(3))), torch.randn(2, 5, 8))
