@@ -168,7 +168,7 @@ class Parameters:
         """Return the name of a parameter that already has a gradient other than zero, or nothing."""
         seen: set[int] = set()
         for name, parameter in self.standing.every():
-            if parameter.grad is None or id(parameter) in seen:
+            if not parameter.is_leaf or parameter.grad is None or id(parameter) in seen:
                 continue
             if bool(_values(parameter.grad).any()):
                 return name
@@ -207,7 +207,8 @@ class Parameters:
         lost = {
             index: REPLACED
             for index, (tensor, before) in enumerate(zip(found, held, strict=True))
-            if tensor is not before and before is not None and before.grad is not None
+            # What functional_call puts in a parameter's place for one call may be no leaf, and has no gradient.
+            if tensor is not before and before is not None and before.is_leaf and before.grad is not None
         }
         every[[*unread, *lost], 3:] = 0
         own = {index: reason for index, reason in reasons.items() if index < len(tensors)}

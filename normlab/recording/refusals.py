@@ -56,7 +56,8 @@ def refuse_changed(name: str) -> None:
     if name:
         raise RecordingError(
             f"the parameter {name!r} changed between two forward passes of one step, which would mix two "
-            "models: call recorder.step() after each backward pass, before the optimizer changes the parameters"
+            "models: call recorder.step() after each backward pass, before the optimizer changes the parameters, and "
+            "between calls with other parameters, as by functional_call"
         )
 
 

@@ -193,6 +193,17 @@ def test_parameters_that_are_swapped_for_one_call_have_not_changed() -> None:
     assert recorder.table().query("quantity == 'count'")["value"].tolist() == [4, 2]
 
 
+@pytest.mark.filterwarnings("error")
+def test_parameters_that_are_made_for_one_call_give_no_warning() -> None:
+    model = nn.Linear(3, 3)
+    made = {name: 2 * parameter for name, parameter in model.named_parameters()}
+    with nl.record(model) as recorder:
+        torch.func.functional_call(model, made, (torch.ones(2, 3),)).sum().backward()
+    table = recorder.table().query("role == 'other' or name == 'weight'").set_index("quantity")["value"]
+    assert model.weight.grad is not None and table["grad_norm"] == pytest.approx(norm(model.weight.grad))
+    assert table["param_rms"] == pytest.approx(norm(model.weight.detach()) / 3)
+
+
 def test_all_parameters_of_a_module_may_be_replaced() -> None:
     model = nn.Sequential(nn.Linear(4, 4))
     with nl.record(model) as recorder:
