@@ -219,6 +219,8 @@ def everything() -> Iterator[set[str]]:
     yield statuses(nn.Sequential(nn.Flatten(0, 1), nn.Linear(8, 8)), sites=one(Port("1", layout="flat")))
     seen = nn.Sequential(Does(view), Does(view))
     yield statuses(seen, sites=nl.discover(seen, X).plan)
+    near = nn.Sequential(*(Does(lambda m, x: x + m.near(x), near=nn.Conv1d(3, 3, 1)) for _ in range(2)))
+    yield statuses(near, sites=nl.discover(near, X).plan)
     yield statuses(Causal(9), tokens, sites=["stream", "update", "logits"])
     yield statuses(Causal(4), tokens)
     yield zoo(parallel=True)

@@ -8,6 +8,7 @@ from torch import nn
 
 from normlab.recording.compiled import uncompiled
 from normlab.recording.discovery.architecture import Architecture, Borrowed, FoundNorm, FoundStack
+from normlab.recording.discovery.channels import CHANNELS_FIRST, has_channels_first
 from normlab.recording.discovery.example import example_of
 from normlab.recording.discovery.found import positions, stack_of
 from normlab.recording.discovery.layers import Row, row_of
@@ -178,6 +179,8 @@ def _plan(tracks: Tracks, rows: list[tuple[str, Row]]) -> tuple[tuple[tuple[Addr
 
 def _sites(tracks: Tracks, name: str, row: Row) -> list[Part]:
     flow = tracks.flow
+    if has_channels_first(tracks, row):
+        return [Absent(Address(name, site="stream"), CHANNELS_FIRST)]
     streams = [row.start, *(place.stream for place in row.places), *(place.sum.total for place in row.places)]
     scorings = [branch.scoring for place in row.places for branch in place.branches if branch.scoring is not None]
     lengths = [flow.values[scoring.query].shape[-2] for scoring in scorings]

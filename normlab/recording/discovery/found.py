@@ -7,6 +7,7 @@ from torch import nn
 
 from normlab.recording.discovery.architecture import FoundNorm, FoundStack, FoundSubLayer
 from normlab.recording.discovery.branch import Branch
+from normlab.recording.discovery.channels import CHANNELS_FIRST, has_channels_first
 from normlab.recording.discovery.layers import Place, Row
 from normlab.recording.discovery.steps import Norm, Tracks
 from normlab.recording.discovery.sums import gated
@@ -37,7 +38,10 @@ def stack_of(tracks: Tracks, row: Row, name: str) -> FoundStack:
     if row.second:
         placement, reason = _of_two_streams(row, placement)
     final = None if row.final is None else FoundNorm(row.final.path, "final", row.final.kind)
-    width = tracks.flow.values[row.start].shape[-1]
+    axis = -1
+    if has_channels_first(tracks, row):
+        placement, reason, axis = "unknown", CHANNELS_FIRST, 1
+    width = tracks.flow.values[row.start].shape[axis]
     copies = _copies(tracks.model, [place.block for place in row.places])
     return FoundStack(
         name, row.depth, width, placement, reason, sublayers, final, copies, row.joined, row.chosen, row.entered

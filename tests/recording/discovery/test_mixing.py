@@ -207,3 +207,27 @@ def test_what_a_branch_is_multiplied_by_must_read_the_same_norm(
             return x + factor(self, x, normed) * self.a(normed)
 
     assert nl.discover(nn.Sequential(Block(), Block()), torch.randn(2, LENGTH, WIDTH)).placement == placement
+
+
+def test_a_stream_whose_features_are_channels_has_no_rows_by_token() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.near, self.out = nn.Conv1d(WIDTH, WIDTH, 3, padding=1), nn.Conv1d(WIDTH, WIDTH, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.out(self.near(x).relu())
+
+    class Turned(Block):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.out(self.near(x.mT).relu()).mT
+
+    model, x = nn.Sequential(Block(), Block()), torch.randn(2, WIDTH, LENGTH)
+    (stack,) = (found := nl.discover(model, x)).stacks
+    assert (stack.width, stack.placement) == (WIDTH, "unknown") and "along the second axis" in stack.reason
+    with nl.record(model, sites=found.plan) as recorder, torch.no_grad():
+        model(x)
+    table = recorder.table().query("site == 'stream'")
+    assert len(table) and table["value"].isna().all() and set(table["status"]) == {stack.reason}
+    (stack,) = nl.discover(nn.Sequential(Turned(), Turned()), x.mT).stacks
+    assert stack.width == WIDTH and stack.placement == "none"
