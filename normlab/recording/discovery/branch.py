@@ -45,6 +45,7 @@ class Branch:
         reads_once: whether the same norms stand before all products that nothing else stands before, and before
             what multiplies their results.
         apart: whether what is added is this update, and not rescaled only together with another one's.
+        given: what the last product gives, before the update is made of it.
     """
 
     base: int
@@ -61,6 +62,7 @@ class Branch:
     reads_stream: bool
     reads_once: bool = True
     apart: bool = True
+    given: int = -1
 
 
 def branch_of(tracks: Tracks, base: int, update: int) -> Branch:
@@ -95,7 +97,16 @@ def branch_of(tracks: Tracks, base: int, update: int) -> Branch:
         tuple(norm for norm in own if norm not in qk),
         before.start == flow.same(base),
         len({*_entries(tracks, base, products), *_beside(tracks, base, update, products)}) <= 1,
+        given=_given(tracks, after, products),
     )
+
+
+def _given(tracks: Tracks, after: Way, products: list[int]) -> int:
+    """Return what the last product gives, also where that is multiplied by something that it did not make."""
+    value = tracks.flow.values[after.start]
+    made = [one for one in value.inputs if products and tracks.flow.depends(one, products[-1])]
+    multiplied = value.op == "mul" and len(value.inputs) == 2 and len(made) == 1
+    return tracks.back(made[0]).laid_out if multiplied else after.laid_out
 
 
 def _entries(tracks: Tracks, base: int, products: list[int]) -> Iterator[tuple[int, ...]]:

@@ -69,7 +69,7 @@ def _together(found: list[Found | None]) -> Found | None:
 
 def _branch_sites(at: Address, branch: Branch, ports: Ports) -> Iterator[Part]:
     yield from _site(at._replace(site="input"), ports.port(branch.input))
-    yield from _site(at._replace(site="branch"), ports.port(branch.after.laid_out))
+    yield from _site(at._replace(site="branch"), ports.port(branch.given))
     if branch.memory is not None:
         yield from _site(at._replace(site="memory"), ports.port(branch.memory))
     if branch.scoring is not None:

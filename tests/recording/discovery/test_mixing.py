@@ -231,3 +231,25 @@ def test_a_stream_whose_features_are_channels_has_no_rows_by_token() -> None:
     assert len(table) and table["value"].isna().all() and set(table["status"]) == {stack.reason}
     (stack,) = nl.discover(nn.Sequential(Turned(), Turned()), x.mT).stacks
     assert stack.width == WIDTH and stack.placement == "none"
+
+
+@pytest.mark.parametrize("factor", [lambda x: x, lambda x: x.norm(dim=-1, keepdim=True), lambda x: x.sigmoid()])
+def test_the_site_branch_is_what_the_last_matrix_gives(factor: Callable[[Tensor], Tensor]) -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 16), nn.Linear(16, WIDTH)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.down(self.up(self.norm(x)).tanh()) * factor(x)
+
+    torch.manual_seed(0)
+    model, x, given = nn.Sequential(Block(), Block()), torch.randn(2, LENGTH, WIDTH), []
+    for block in model:
+        block.down.register_forward_hook(lambda _, args, result: given.append(float(result.square().mean().sqrt())))
+    plan = nl.discover(model, x).plan
+    given.clear()
+    with nl.record(model, sites=plan) as recorder, torch.no_grad():
+        model(x)
+    rows = recorder.table().query("site == 'branch' and quantity == 'rms'")
+    assert rows["value"].tolist() == pytest.approx(given, rel=1e-5)
