@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from normlab.digits import number
 from normlab.errors import counted
-from normlab.inspection.finding import Finding, by_stack, place
+from normlab.inspection.finding import Finding, by_stack, listed, place
 from normlab.inspection.looking import Look
 from normlab.recording import Address
 
@@ -23,28 +23,53 @@ def doublings(largest: float) -> float:
 
 
 def head_room(look: Look) -> Finding:
-    """Return the finding on fp16's range."""
-    peak = look.peak
-    left = doublings(peak.max_abs)
+    """Return the finding on fp16's range: of what modules take and give, and of attention logits, which none gives."""
+    peak, (logit, head, broken) = look.peak, _logits(look)
+    largest, wins = max(peak.max_abs, logit), logit > peak.max_abs
+    left = doublings(largest)
     threshold = f"fewer than {FEW_DOUBLINGS:g} doublings are left, or an entry is not finite"
     numbers = {
-        "max_abs": peak.max_abs,
-        "module": peak.module,
-        "side": peak.side,
+        "max_abs": largest,
+        "module": "" if wins else peak.module,
+        "side": "" if wins else peak.side,
+        "head": head if wins else "",
         "doublings": left,
         "nonfinite": peak.nonfinite,
+        "nonfinite_logits": broken,
     }
-    what = f"what {peak.module} {peak.side} ({number(peak.max_abs)})"
-    if not peak.module:
-        says = "No entry is finite." if peak.nonfinite else "Every entry is zero."
-    elif left >= 0:
-        says = f"{number(left)} doublings are left before fp16 overflows: the largest entry of all is in {what}."
-    else:
-        says = f"fp16 overflows: {what} exceeds its largest number, 65504, {number(2**-left)}-fold."
-    if peak.nonfinite:
-        entries = "1 entry is" if peak.nonfinite == 1 else f"{peak.nonfinite} entries are"
-        says += f" {entries} not finite."
-    return Finding("range of fp16", left < FEW_DOUBLINGS or peak.nonfinite > 0, says, threshold, numbers)
+    odd = peak.nonfinite + broken
+    what = f"{f'a logit of {head}' if wins else f'in what {peak.module} {peak.side}'} ({number(largest)})"
+    says = _range(left, what, odd > 0) if largest else "No entry is finite." if odd else "Every entry is zero."
+    if odd:
+        kinds = [(peak.nonfinite, "entry", "entries"), (broken, "logit", "logits")]
+        counts = [f"{count} {one if count == 1 else more}" for count, one, more in kinds if count]
+        says += f" {listed(counts)} {'is' if odd == 1 else 'are'} not finite."
+    if look.unseen:
+        says += f" The logits of {counted(len(look.unseen), 'attention sub-layer')} were not seen, and may be larger."
+    return Finding("range of fp16", left < FEW_DOUBLINGS or odd > 0, says, threshold, numbers)
+
+
+def _logits(look: Look) -> tuple[float, str, int]:
+    """Return the largest finite logit, the head that has it, and the number of logits that are not finite."""
+    stacks, largest, where, broken = {at.stack for at in look.streams}, 0.0, "", 0
+    for at, heads in look.heads.items():
+        for head, one in enumerate(heads):
+            broken += one.nonfinite
+            if one.max_abs > largest:  # a head without a finite logit has NaN
+                largest, where = one.max_abs, f"head {head} in {place(at, stacks)}"
+    return largest, where, broken
+
+
+def _range(left: float, what: str, odd: bool) -> str:
+    if left < 0:
+        fold = number(2**-left)
+        return f"fp16 overflows: the largest entry of all is {what}, {fold}-fold above its largest number, 65504."
+    if odd:
+        return (
+            "How many doublings are left before fp16 overflows cannot be told where entries are not finite: the "
+            f"largest that is finite is {what}, {number(left)} doublings below 65504."
+        )
+    return f"{number(left)} doublings are left before fp16 overflows: the largest entry of all is {what}."
 
 
 def rounding(look: Look) -> Finding:
