@@ -131,6 +131,12 @@ def compare_subjects(
         raise DataError(
             f"{a.name} and {b.name} turn the text into different tokens: inspect each with --out and compare the tables"
         )
+    if not torch.equal(*(feed.shown.cpu() for feed in feeds)):
+        one_masks = a.name if a.aim == "masked tokens" else b.name
+        raise DataError(
+            f"{one_masks} alone reads every seventh token as a mask, for its loss: compare two models with a head of "
+            "masked tokens, or two without"
+        )
     one, two = (inspect_subject(subject, windows, backward=backward) for subject in (a, b))
     for subject, each in ((a, one), (b, two)):
         if backward and not each.backward:
