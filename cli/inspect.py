@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,6 +15,17 @@ from normlab.files import write_whole
 
 if TYPE_CHECKING:
     from normlab.inspection import Condition, Inspection, Outcome
+
+#: Options of a model that runs, by parameter: an architecture is read from a file, and nothing runs.
+_OF_RUNS: Final = {
+    "text": "--text",
+    "batch": "--batch",
+    "tokens": "--tokens",
+    "dtype": "--dtype",
+    "no_grad": "--no-grad",
+    "conditions": "--assert",
+    "seed": "--seed",
+}
 
 
 @click.command(cls=Command, short_help="Say what a model does to the scale of its activations.")
@@ -44,7 +55,10 @@ if TYPE_CHECKING:
     out="A folder for report.html, results.csv.gz and inspection.json; with --architecture the JSON file.",
     seed="Seed of the places of the windows in the text, and of the weights of a saved spec.",
 )
+@click.pass_context
 def inspect(
+    ctx: click.Context,
+    /,
     output: Output,
     model: str | None,
     architecture: Path | None,
@@ -78,7 +92,7 @@ def inspect(
     if (model is None) == (architecture is None):
         raise click.UsageError("give either MODEL or --architecture PATH")
     if architecture is not None:
-        _refuse_what_needs_weights(text, dtype, no_grad, conditions)
+        _refuse_options(ctx)
         _architecture(output, architecture, out)
         return
     from normlab.inspection import inspect as look
@@ -106,6 +120,21 @@ def inspect(
         output.result(one.says)
     output.result(f"Report: {files['report']}" if files else "No report is written without --out.")
     _judge(found.outcomes)
+
+
+def _refuse_options(ctx: click.Context) -> None:
+    """Refuse options that would be passed over: a check that checks nothing must not succeed."""
+    given = [
+        option
+        for name, option in _OF_RUNS.items()
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        or (name == "conditions" and ctx.params[name])
+    ]
+    if given:
+        options = f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'}"
+        raise click.UsageError(
+            f"{options} for a model that runs, and --architecture runs none: give MODEL in its place"
+        )
 
 
 def _parsed(conditions: tuple[str, ...], *, backward: bool) -> "list[Condition]":

@@ -18,7 +18,7 @@ from normlab.inspection.loading import subject_of
 from normlab.inspection.ratios import ratios
 from normlab.inspection.run_checks import broken_in_both, check_streams, check_table
 from normlab.inspection.same_data import differing
-from normlab.inspection.streams import fed, streams
+from normlab.inspection.streams import fed, rounded, streams
 from normlab.inspection.subject import Feed, Subject
 from normlab.models import Transformer
 from normlab.recording import Architecture
@@ -131,6 +131,12 @@ def compare_subjects(
         raise DataError(
             f"{a.name} and {b.name} turn the text into different tokens: inspect each with --out and compare the tables"
         )
+    if not torch.equal(*(feed.shown.cpu() for feed in feeds)):
+        one_masks = a.name if a.aim == "masked tokens" else b.name
+        raise DataError(
+            f"{one_masks} alone reads every seventh token as a mask, for its loss: compare two models with a head of "
+            "masked tokens, or two without"
+        )
     one, two = (inspect_subject(subject, windows, backward=backward) for subject in (a, b))
     for subject, each in ((a, one), (b, two)):
         if backward and not each.backward:
@@ -207,7 +213,11 @@ def _apart(
         one, two = ones[name], twos[name]
         if next(iter(one.values.values())).shape != next(iter(two.values.values())).shape:
             raise DataError("the two streams differ in width: inspect each with --out and compare the tables")
-        both = apart(one, two, fed(subjects[1].model, found[1], name, runs[1], two, one), feeds[0].words)
+        its = fed(subjects[1].model, found[1], name, runs[1], two, one)
+        # A's stream is rounded when it enters a block of another dtype: A's own block is fed with that as well.
+        entering = rounded(one, two)
+        own = None if entering is None else fed(subjects[0].model, found[0], name, runs[0], one, entering)
+        both = apart(one, two, its, feeds[0].words, own)
         rows += both.rows
         worst += both.worst
         odd += broken(one, two)

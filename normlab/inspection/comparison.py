@@ -23,7 +23,8 @@ _HEADINGS: Final = (
 COMPARISON_SAYS: Final = {
     "models": (
         "divergence: ‖x_B − x_A‖/‖x_A‖ of the median token of the streams; inherited: what the block of B makes of the "
-        "blocks before; added: what it adds when it is fed with A's stream; worst: the token with the largest; ratio: "
+        "blocks before; added: what it adds when both are fed with A's stream, in the coarser of their dtypes; worst: "
+        "the token with the largest; ratio: "
         "median rms of B's stream over A's; ratio added: over that of the block before; grad ratio: norm of the "
         f"gradient at the stream, B over A. {NO_SUM}"
     ),

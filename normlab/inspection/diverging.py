@@ -96,14 +96,17 @@ class Apart(NamedTuple):
     worst: list[Worst]
 
 
-def apart(one: Stream, two: Stream, fed: Fed, words: Sequence[Sequence[str]]) -> Apart:
+def apart(one: Stream, two: Stream, fed: Fed, words: Sequence[Sequence[str]], rounded: Fed | None = None) -> Apart:
     """Compare the streams of A and B.
+
+    x_B − x_A is the sum of what a block of B makes of A's stream otherwise than that of A, and of what is inherited.
 
     Args:
         one: A's stream.
         two: B's.
         fed: what B's blocks make of A's stream.
         words: the tokens of each sequence as text.
+        rounded: what A's blocks make of A's stream in B's dtype, where that is another stream.
     """
     found = Apart([], [])
 
@@ -118,14 +121,24 @@ def apart(one: Stream, two: Stream, fed: Fed, words: Sequence[Sequence[str]]) ->
     for layer, at in one.ends.items():
         if not layer or layer not in two.ends:
             continue
-        if layer not in fed.after:
-            reason = fed.reason or "no block of that number was found"
+        unfed = next((each for each in (fed, rounded) if each is not None and layer not in each.after), None)
+        if unfed is not None:
+            reason = unfed.reason or "no block of that number was found"
             found.rows.extend(_row(at, name, math.nan, reason) for name in ("inherited", "added", "added_worst"))
             continue
         x, own = one.after(layer), fed.after[layer].to(one.after(layer).device)
-        found.rows.append(_row(at, "inherited", shares_apart(own, two.after(layer).to(x.device), x).median))
-        take(at, "added", shares_apart(x, own, x))
+        base = x if rounded is None else rounded.after[layer].to(x.device)
+        rest = shares_apart(_moved(x, own, base), two.after(layer).to(x.device), x)
+        found.rows.append(_row(at, "inherited", rest.median))
+        take(at, "added", shares_apart(base, own, x))
     return found
+
+
+def _moved(x: Tensor, own: Tensor, base: Tensor) -> Tensor:
+    """Return x + (own − base); x where rounding took ``base`` out of the finite numbers."""
+    shift = x.double() - base.double()
+    moved = own.double() + shift.masked_fill(~shift.isfinite(), 0.0)
+    return moved.where(base.isfinite() | ~x.isfinite(), x.double())
 
 
 def _pairs(one: Stream, two: Stream) -> Iterator[tuple[Address, Tensor, Tensor]]:

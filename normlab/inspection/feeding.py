@@ -82,10 +82,9 @@ class Windows:
         text = self._text()
         generator = torch.Generator().manual_seed(self.seed)
         places = torch.rand(self.batch, generator=generator).tolist()
-        # Where the next token is the target, the last token has one too.
-        wanted = self.tokens + (subject.aim in ("next token", None))
-        windows = torch.tensor([self._row(subject.tokenizer, text, place, wanted) for place in places])
-        tokens, following = windows[:, : self.tokens].contiguous(), windows[:, wanted - self.tokens :].contiguous()
+        rows = [self._row(subject.tokenizer, text, place) for place in places]
+        tokens = torch.tensor([row for row, _ in rows])
+        following = torch.tensor([[*row[1:], last] for row, last in rows])
         words = tuple(tuple(_word(subject.tokenizer, number) for number in row) for row in tokens.tolist())
         return Feed(tokens, _targets(subject, tokens, following), words, **_arguments(subject, tokens))
 
@@ -97,23 +96,41 @@ class Windows:
         self._source().columns()  # reads it, with a sentence for each way in which a text cannot be used
         return Path(self.path).read_text(encoding="utf-8")
 
-    def _row(self, tokenizer: Any, text: str, place: float, wanted: int) -> list[int]:
-        """Return so many tokens, from a word's start at ``place`` in [0, 1)."""
-        # Whatever the model predicts, and however long its tokens are: the same windows for all.
-        reach = _CHARACTERS * (self.tokens + 1)
-        start = _word_start(text, int(place * max(1, len(text) - reach)))
+    def _row(self, tokenizer: Any, text: str, place: float) -> tuple[list[int], int]:
+        """Return the tokens from a word's start at ``place`` in [0, 1) on, and the one that follows them.
+
+        Whatever a model is to predict, its window is the same, so one more token is asked for of every text.
+        """
+        wanted = self.tokens + 1
+        room = _CHARACTERS * wanted
         while True:
-            numbers = list(tokenizer(text[start : start + reach], truncation=True, max_length=wanted)["input_ids"])
+            start = _word_start(text, int(place * max(1, len(text) - room)))
+            numbers, reach = _first(tokenizer, text, start, wanted)
             if len(numbers) == wanted:
-                return numbers
-            if reach >= len(text) or reach > _MOST * wanted:
+                break
+            if room >= len(text) or room > _MOST * wanted:
                 raise DataError(
                     f"{self.path or 'the text'} gives {counted(len(numbers), 'token')} from character {start} on, and "
                     f"a window takes {wanted}: give a longer text or fewer tokens"
                 )
-            reach *= 4
-            # Only a window that does not end within the text begins earlier.
-            start = min(start, _word_start(text, max(0, len(text) - reach)))
+            room *= 4  # the text ends too soon after this place
+        tokens = _numbers(tokenizer, text[start : start + reach], self.tokens)
+        # A tokenizer that closes each text with a token of its own closes this one earlier: nothing follows that.
+        return tokens, numbers[-1] if numbers[:-1] == tokens else -100
+
+
+def _first(tokenizer: Any, text: str, start: int, wanted: int) -> tuple[list[int], int]:
+    """Return the first tokens from a character on, at most so many, and how many characters were read."""
+    reach = _CHARACTERS * wanted
+    while True:
+        numbers = _numbers(tokenizer, text[start : start + reach], wanted)
+        if len(numbers) == wanted or start + reach >= len(text) or reach > _MOST * wanted:
+            return numbers, reach
+        reach *= 4
+
+
+def _numbers(tokenizer: Any, text: str, most: int) -> list[int]:
+    return list(tokenizer(text, truncation=True, max_length=most)["input_ids"])
 
 
 def _is_seed(value: object) -> bool:

@@ -93,7 +93,7 @@ def inspect_subject(subject: Subject, windows: Windows, *, backward: bool = True
     data = windows.columns()
     known = bool((recorded["quantity"] == "loss").any())  # the recorder sees it where a module computes it
     rows = [*rows_of(seen), *([] if known else [_loss_row(loss)])]
-    seeded = {**data, "data_seed": windows.seed}
+    seeded = {**data, "data_seed": windows.seed, "fed": feed.digest}
     table = _with_data(tables.concat([recorded, tables.from_rows(rows)]), subject.name, seeded)
     return Inspection(
         name=subject.name,

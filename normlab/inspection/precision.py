@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from normlab.digits import number
 from normlab.errors import counted
-from normlab.inspection.finding import Finding, by_stack, place
+from normlab.inspection.finding import Finding, by_stack, listed, place
 from normlab.inspection.looking import Look
 from normlab.recording import Address
 
@@ -24,41 +24,53 @@ def doublings(largest: float) -> float:
 
 
 def head_room(look: Look) -> Finding:
-    """Return the finding on fp16's range: of what modules take and give, and of attention logits."""
-    peak = look.peak
-    heads = [(one.max_abs, at, which) for at, each in look.heads.items() for which, one in enumerate(each) if one.pairs]
-    logit, at, head = max(heads, key=itemgetter(0), default=(0.0, Address(), 0))
-    in_logits = logit > peak.max_abs
-    largest = max(logit, peak.max_abs)
+    """Return the finding on fp16's range: of what modules take and give, and of attention logits, which none gives."""
+    peak, (logit, head, broken) = look.peak, _logits(look)
+    largest, wins = max(peak.max_abs, logit), logit > peak.max_abs
     left = doublings(largest)
     threshold = f"fewer than {FEW_DOUBLINGS:g} doublings are left, or an entry is not finite"
-    numbers: dict[str, Any] = {
+    numbers = {
         "max_abs": largest,
-        "module": "" if in_logits else peak.module,
-        "side": "" if in_logits else peak.side,
-        "logits": {**where(at), "head": head} if in_logits else None,
+        "module": "" if wins else peak.module,
+        "side": "" if wins else peak.side,
+        "head": head if wins else "",
         "doublings": left,
         "nonfinite": peak.nonfinite,
+        "nonfinite_logits": broken,
     }
-    module = f"what {peak.module} {peak.side}"
-    stacks = {one.stack for one in (*look.streams, *look.heads)}
-    what = f"{f'the logits of head {head} in {place(at, stacks)}' if in_logits else module} ({number(largest)})"
-    entries = "1 entry is" if peak.nonfinite == 1 else f"{peak.nonfinite} entries are"
-    broken = f"{entries} not finite" if peak.nonfinite else ""
-    if not largest:
-        says = "No entry is finite." if broken else "Every entry is zero."
-        says += f" {broken}." if broken else ""
-    elif left < 0:
-        exceed = "exceed" if in_logits else "exceeds"
-        says = f"fp16 overflows: {what} {exceed} its largest number, 65504, {number(2**-left)}-fold."
-        says += f" {broken}." if broken else ""
-    elif broken:
-        says = (
-            f"{broken}. The largest of the others is in {what}, {number(left)} doublings below fp16's largest number."
+    odd = peak.nonfinite + broken
+    what = f"{f'a logit of {head}' if wins else f'in what {peak.module} {peak.side}'} ({number(largest)})"
+    says = _range(left, what, odd > 0) if largest else "No entry is finite." if odd else "Every entry is zero."
+    if odd:
+        kinds = [(peak.nonfinite, "entry", "entries"), (broken, "logit", "logits")]
+        counts = [f"{count} {one if count == 1 else more}" for count, one, more in kinds if count]
+        says += f" {listed(counts)} {'is' if odd == 1 else 'are'} not finite."
+    if look.unseen:
+        says += f" The logits of {counted(len(look.unseen), 'attention sub-layer')} were not seen, and may be larger."
+    return Finding("range of fp16", left < FEW_DOUBLINGS or odd > 0, says, threshold, numbers)
+
+
+def _logits(look: Look) -> tuple[float, str, int]:
+    """Return the largest finite logit, the head that has it, and the number of logits that are not finite."""
+    stacks, largest, where, broken = {at.stack for at in look.streams}, 0.0, "", 0
+    for at, heads in look.heads.items():
+        for head, one in enumerate(heads):
+            broken += one.nonfinite
+            if one.max_abs > largest:  # a head without a finite logit has NaN
+                largest, where = one.max_abs, f"head {head} in {place(at, stacks)}"
+    return largest, where, broken
+
+
+def _range(left: float, what: str, odd: bool) -> str:
+    if left < 0:
+        fold = number(2**-left)
+        return f"fp16 overflows: the largest entry of all is {what}, {fold}-fold above its largest number, 65504."
+    if odd:
+        return (
+            "How many doublings are left before fp16 overflows cannot be told where entries are not finite: the "
+            f"largest that is finite is {what}, {number(left)} doublings below 65504."
         )
-    else:
-        says = f"{number(left)} doublings are left before fp16 overflows: the largest entry of all is in {what}."
-    return Finding("range of fp16", left < FEW_DOUBLINGS or peak.nonfinite > 0, says, threshold, numbers)
+    return f"{number(left)} doublings are left before fp16 overflows: the largest entry of all is {what}."
 
 
 def rounding(look: Look) -> Finding:

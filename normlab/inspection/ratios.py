@@ -18,7 +18,7 @@ _OF_SITE: Final[Mapping[str, str]] = {"stream": "median_rms", "update": "update_
 _PLACE: Final = ("stack", "layer", "sublayer", "site", "role", "name")
 _SEEDS: Final = ("model_seed", "data_seed")
 #: Columns that say how a cell was made and where it came from: they may differ between what is compared.
-_SAYS: Final = ("spec", "model", "data", "batch", "tokens", "loss")
+_SAYS: Final = ("spec", "model", "data", "batch", "tokens", "fed", "loss")
 
 
 def ratios(one: pd.DataFrame, two: pd.DataFrame, *, strict: bool = True) -> list[dict[str, object]]:

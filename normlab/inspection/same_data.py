@@ -27,6 +27,9 @@ def differing(a: pd.DataFrame, b: pd.DataFrame) -> tuple[str, ...]:
     if not paired(a, b, "data_seed"):
         one, two = _values(a, "data_seed"), _values(b, "data_seed")
         found.append(f"seed that the windows of text are drawn with (A: {one[0]}; B: {two[0]})")
+    # What else differs says why the tokens do.
+    if not found and (one := _values(a, "fed")) and (two := _values(b, "fed")) and {*one} != {*two}:
+        found.append("tokens that the text was turned into, or in which of them are masked")
     return tuple(found)
 
 

@@ -67,6 +67,18 @@ def streams(model: nn.Module, plan: SitePlan, run: Callable[[], Any], tokens: tu
     return found
 
 
+def rounded(one: Stream, two: Stream) -> Stream | None:
+    """Return a stream in the dtype of another one, or nothing if that changes no number."""
+    values = {at: x.to(two.values[at].dtype) if at in two.values else x for at, x in one.values.items()}
+    memory = {at: x.to(two.memory[at].dtype) if at in two.memory else x for at, x in one.memory.items()}
+    pairs = [
+        *zip(values.values(), one.values.values(), strict=True),
+        *zip(memory.values(), one.memory.values(), strict=True),
+    ]
+    same = all(x.to(y.dtype).allclose(y, 0, 0, True) for x, y in pairs)
+    return None if same else Stream(values, one.ends, memory)
+
+
 @dataclass(frozen=True)
 class Fed:
     """What the blocks of a model make of streams and memories that are not their own.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias
 
 import torch
@@ -43,6 +44,18 @@ class Feed:
     words: tuple[tuple[str, ...], ...]
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> Int64[Tensor, "batch token"]:
+        """The tokens that the model reads, some of them hidden behind a mask."""
+        shown: Tensor = self.kwargs["input_ids"] if "input_ids" in self.kwargs else self.args[0]
+        return shown
+
+    @property
+    def digest(self) -> str:
+        """Eight digits that tell the tokens that the model reads from others."""
+        rows = repr(self.shown.tolist())
+        return sha256(rows.encode()).hexdigest()[:8]
 
     def on(self, device: torch.device) -> "Feed":
         """Return the batch on a device."""

@@ -206,3 +206,13 @@ def test_what_is_no_model_is_one_sentence(tmp_path: Path) -> None:
     for name in ("nowhere", tmp_path):
         result = normlab("inspect", name)
         assert result.exit_code == 1 and result.stderr.count("\n") == 1 and "Error" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "given",
+    [("--assert", "loss < 5"), ("--dtype", "float16"), ("--no-grad",), ("--tokens", 9), ("--batch", 1), ("--seed", 0)],
+)
+def test_an_option_that_an_architecture_passes_over_is_a_usage_error(tmp_path: Path, given: tuple[object, ...]) -> None:
+    result = normlab("inspect", "--architecture", _file(tmp_path, model_type="bert"), *given)
+    assert result.exit_code == 2
+    assert f"{given[0]} is for a model that runs, and --architecture runs none" in " ".join(result.stderr.split())

@@ -95,6 +95,33 @@ def test_inherited_and_added_are_those_of_blocks_run_by_hand(pair: tuple[Transfo
         assert values(found, "added")[layer] == pytest.approx(median(y - a[layer], a[layer]), rel=1e-5)
 
 
+@torch.no_grad()
+def test_a_block_is_not_charged_for_the_rounding_of_what_it_is_fed_with(planted: ModuleType) -> None:
+    one = planted.clean()
+    one.stack("decoder").embedding.token.mul_(1e4)
+    two = copy.deepcopy(one).bfloat16()
+    with torch.enable_grad():
+        found = compared(one, two)
+    (a, of_a), (b, of_b) = by_hand(one), by_hand(two)
+    added, inherited = values(found, "added"), values(found, "inherited")
+    for layer in range(1, len(a)):
+        r = a[layer - 1].bfloat16()
+        y, z = of_b(layer, r).double(), of_a(layer, r.float()).double()
+        assert added[layer] == pytest.approx(median(y - z, a[layer]), rel=1e-5)
+        assert inherited[layer] == pytest.approx(median(b[layer] - a[layer] - (y - z), a[layer]), rel=1e-5)
+    # The stream is so large that bfloat16 adds nothing to the embedding, whose rounding is all that differs.
+    assert max(added.values()) < 0.2 * inherited[6]
+
+
+def test_what_overflowed_before_a_block_is_inherited(planted: ModuleType) -> None:
+    one = planted.with_massive_token(born=2, cancelled=5, size=1e5)
+    two = copy.deepcopy(one).half()
+    found = compared(one, two, backward=False)
+    assert found.parts is not None and (found.parts.layer, found.parts.sublayer) == (2, "mlp")
+    worst = {(one.at.layer, one.quantity): one.share for one in found.worst if one.at.sublayer == "mlp"}
+    assert worst[2, "added"] == worst[3, "divergence"] == float("inf") and worst[3, "added"] < 0.1
+
+
 def test_rounding_to_bfloat16_is_no_parting_and_a_fault_beside_it_is(planted: ModuleType) -> None:
     one = planted.clean()
     rounded = copy.deepcopy(one).bfloat16()

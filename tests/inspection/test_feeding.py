@@ -250,3 +250,60 @@ def test_bytes_that_a_model_of_words_reads_are_a_note() -> None:
     (note,) = notes_of(Subject("words", words))
     assert "256 of the model's 300 tokens" in note and "give the tokenizer" in note
     assert notes_of(Subject("small", small)) == notes_of(Subject("read", words, tokenizer=len)) == ()
+
+
+class Closing:
+    """Words are tokens; each text begins with 1 and ends with 2, as with BERT's tokenizer, or with neither."""
+
+    def __init__(self, closes: bool = True) -> None:
+        self.closes = closes
+
+    def __call__(self, text: str, truncation: bool, max_length: int) -> dict[str, list[int]]:
+        room = max_length - 2 * self.closes
+        words = [3 + sum(map(ord, word)) % 200 for word in text.split()][:room]
+        return {"input_ids": [1, *words, 2] if self.closes else words}
+
+
+@pytest.mark.parametrize("closes", [True, False])
+@pytest.mark.parametrize("size", [1, 40])
+def test_a_window_is_the_same_whatever_is_to_be_predicted(tmp_path: Path, closes: bool, size: int) -> None:
+    path = tmp_path / "words.txt"
+    path.write_text(" ".join(str(number) * size for number in range(1000, 3000)))
+    given = {
+        task: Windows(3, 9, path).feed(Subject("m", Gives("logits"), Closing(closes), task))  # type: ignore[arg-type]
+        for task in (None, "next token", "same tokens", "probe")
+    }
+    first = given[None]
+    assert all(torch.equal(feed.tokens, first.tokens) and feed.digest == first.digest for feed in given.values())
+    assert first.targets is not None and torch.equal(first.targets[:, :-1], first.tokens[:, 1:])
+    assert ((first.targets[:, -1] == -100) == closes).all() and (first.tokens[:, -1] == 2).all() == closes
+
+
+def test_a_window_begins_earlier_where_the_text_ends_too_soon(tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    path.write_text("a b c d e f g h i j k l " + "w" * 300)
+    tokens = Windows(3, 9, path, seed=1).feed(Subject("m", Gives("logits"), Closing(False))).tokens
+    assert tokens.shape == (3, 9)
+
+
+@pytest.mark.needs("transformers")
+def test_a_model_with_its_head_and_without_read_the_same_text(
+    checkpoints: ModuleType, text: Path, tmp_path: Path
+) -> None:
+    whole = checkpoints.model("llama")
+    pair = [Subject("whole", whole, checkpoints.tokenizer()), Subject("bare", whole.model, checkpoints.tokenizer())]
+    found = nl.compare(*pair, text=text, tokens=9)
+    assert found.parts is None and "the same to the bit" in str(found)
+    runs = [nl.inspect(one.model, tokenizer=one.tokenizer, text=text, tokens=9).table for one in pair]
+    assert not [word for word in nl.compare(*runs).differs if not word.startswith("loss")]
+
+
+@pytest.mark.needs("transformers")
+def test_masked_tokens_are_not_the_tokens_that_were_masked(checkpoints: ModuleType, text: Path) -> None:
+    whole = checkpoints.model("bert")
+    pair = [Subject("whole", whole, checkpoints.tokenizer()), Subject("bare", whole.bert, checkpoints.tokenizer())]
+    with pytest.raises(DataError, match="whole alone reads every seventh token as a mask"):
+        nl.compare(*pair, text=text, tokens=15)
+    runs = [nl.inspect(one.model, tokenizer=one.tokenizer, text=text, tokens=15).table for one in pair]
+    (differs,) = nl.compare(*runs).differs
+    assert differs == "tokens that the text was turned into, or in which of them are masked"

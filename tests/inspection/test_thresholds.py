@@ -102,21 +102,41 @@ def test_all_of_the_energy_is_said_of_all_of_it_only(share: float, says: str) ->
 def test_few_doublings_are_left(left: float, found: bool) -> None:
     seen = head_room(Look(peak=Peak(65504 / 2**left, "block.0", "gives")))
     assert seen.found is found and seen.numbers["doublings"] == pytest.approx(left)
-    says = "exceeds its largest number, 65504, 1.41-fold" if left < 0 else f"{left:.2f} doublings are left"
+    says = "1.41-fold above its largest number, 65504" if left < 0 else f"{left:.2f} doublings are left"
     assert says in seen.says
 
 
-def test_logits_take_of_the_head_room_too() -> None:
-    heads = {Address("decoder", 2, "attn"): [HeadLogits(4, 0.0, 1.0, 9.0), HeadLogits(4, 0.0, 1.0, 4 * 65504.0)]}
-    seen = head_room(Look(peak=Peak(1000.0, "block.0", "gives"), heads=heads))
-    assert seen.found and seen.numbers["doublings"] == pytest.approx(-2) and seen.numbers["logits"]["head"] == 1
-    assert "the logits of head 1 in the attention of block 2 (2.62e+05) exceed its largest number" in seen.says
+def test_a_logit_that_is_larger_than_what_modules_give_sets_the_range_of_fp16() -> None:
+    heads = {at(1, "logits"): [HeadLogits(9, 0.0, 1.0, 3.0), HeadLogits(9, 0.0, 1.0, 4 * 65504.0)]}
+    look = Look({at(1): tokens()}, heads=heads, peak=Peak(65504 / 2**6, "block.0", "gives"))
+    seen = head_room(look)
+    assert seen.found and seen.numbers["doublings"] == -2 and seen.numbers["module"] == ""
+    assert "a logit of head 1 in the MLP of block 1 (2.62e+05), 4.00-fold above" in seen.says
+    look.heads = {at(1, "logits"): [HeadLogits(9, 0.0, 1.0, 3.0), HeadLogits(0, math.nan, math.nan, math.nan)]}
+    seen = head_room(look)
+    assert not seen.found and seen.says == (
+        "6.00 doublings are left before fp16 overflows: the largest entry of all is in what block.0 gives (1024)."
+    )
 
 
-def test_of_what_is_broken_already_no_doublings_are_left() -> None:
-    seen = head_room(Look(peak=Peak(1000.0, "block.0", "gives", nonfinite=3)))
-    assert seen.found and seen.says.startswith("3 entries are not finite. The largest of the others is in what block.0")
-    assert "are left" not in seen.says
+def test_no_doublings_are_left_to_be_told_where_entries_are_not_finite() -> None:
+    broken = [HeadLogits(9, 0.0, 1.0, 3.0, nonfinite=2)]
+    for look in (
+        Look(peak=Peak(1.0, "block.0", "gives", nonfinite=1)),
+        Look({at(1): tokens()}, heads={at(1, "logits"): broken}, peak=Peak(1.0, "block.0", "gives")),
+    ):
+        seen = head_room(look)
+        assert (
+            seen.found
+            and "cannot be told" in seen.says
+            and "doublings are left before fp16 overflows:" not in seen.says
+        )
+    assert "2 logits are not finite" in seen.says
+
+
+def test_logits_that_were_not_seen_are_said_to_be_missing_from_the_range_of_fp16() -> None:
+    seen = head_room(Look(peak=Peak(1.0, "block.0", "gives"), unseen=[at(1, "logits"), at(2, "logits")]))
+    assert "The logits of 2 attention sub-layers were not seen, and may be larger." in seen.says
 
 
 @pytest.mark.parametrize(("largest", "found"), [(99.0, False), (101.0, True)])
