@@ -175,15 +175,6 @@ def _write(folder: Path, found: "Inspection") -> dict[str, str]:
     return {"report": str(page), "table": str(table), "inspection": str(folder / "inspection.json")}
 
 
-def _refuse_what_needs_weights(text: Path | None, dtype: str | None, no_grad: bool, conditions: Sequence[str]) -> None:
-    given = {"--text": text, "--dtype": dtype, "--no-grad": no_grad, "--assert": conditions}
-    if names := [name for name, value in given.items() if value]:
-        raise click.UsageError(
-            f"--architecture reads no weights and runs nothing, so that {names[0]} has no meaning there: leave it out, "
-            "or give a MODEL"
-        )
-
-
 def _architecture(output: Output, path: Path, out: Path | None) -> None:
     from normlab.recording.discovery import architecture_of
 

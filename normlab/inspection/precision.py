@@ -1,7 +1,6 @@
 """Head-room of fp16, and what a sum in bfloat16 loses."""
 
 import math
-from operator import itemgetter
 from typing import Any, Final
 
 from normlab.digits import number
