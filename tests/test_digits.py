@@ -28,3 +28,7 @@ def test_three_digits_are_read_back(value: float) -> None:
 def test_what_is_not_finite() -> None:
     assert [cell(value) for value in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
     assert number(math.nan) == "no finite value"
+
+
+def test_numbers_just_below_a_hundred_end_in_a_digit() -> None:
+    assert [number(one) for one in (99.94, 99.96, -99.97, 100.0)] == ["99.9", "100", "−100", "100"]
