@@ -29,7 +29,7 @@ def number(value: float) -> str:
         return "0"
     if not 1e-3 <= abs(value) < 1e5:
         return minus(f"{value:.2e}")
-    return minus(f"{value:#.3g}" if abs(value) < 100 else f"{value:.0f}")
+    return minus(f"{value:#.3g}".rstrip(".") if abs(value) < 100 else f"{value:.0f}")
 
 
 def cell(value: float) -> str:

@@ -25,6 +25,11 @@ def test_three_digits_are_read_back(value: float) -> None:
     assert cell(value) == number(value) and "-" not in number(value)
 
 
+def test_no_number_ends_with_a_point() -> None:
+    said = [number(value) for value in (99.94, 99.95, 99.96, -99.97, 100.4)]
+    assert said == ["99.9", "100", "100", "−100", "100"]
+
+
 def test_what_is_not_finite() -> None:
     assert [cell(value) for value in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
     assert number(math.nan) == "no finite value"

@@ -51,4 +51,7 @@ def span_words(span: tuple[float, float]) -> str:
 
 def percent(share: float) -> str:
     """Return a share as a percentage."""
-    return minus(f"{100 * share:.2g} %")
+    hundredths = 100 * share
+    return (
+        minus(f"{hundredths:.2g} %") if hundredths < 99.5 else f"{hundredths:.{'0f' if hundredths < 1e5 else '2e'}} %"
+    )
