@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from normlab.digits import cell, minus, number
+from normlab.digits import cell, deviation, minus, number
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,8 @@ def test_no_number_ends_with_a_point() -> None:
 def test_what_is_not_finite() -> None:
     assert [cell(value) for value in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
     assert number(math.nan) == "no finite value"
+
+
+def test_a_ratio_near_1_is_how_much_it_is_off() -> None:
+    said = [deviation(ratio) for ratio in (1.00092, 0.9986, 1.0, 1 + 1e-9, 1.0101, 0.5, math.nan, math.inf)]
+    assert said == ["+0.092 %", "−0.14 %", "1", "+1e−07 %", "1.01", "0.500", "–", "∞"]
