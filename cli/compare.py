@@ -11,6 +11,7 @@ from normlab.cli.failures import Command, Failure
 from normlab.cli.inspect_table import layer_table
 from normlab.cli.output import Output, make_folder, write_json
 from normlab.cli.text_options import DTYPES, text_option, windows
+from normlab.cli.values import share
 from normlab.files import write_whole
 
 if TYPE_CHECKING:
@@ -39,8 +40,7 @@ def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None)
 @click.option("--where", metavar="QUERY", help="For runs: compare the rows that meet this, as \"placement == 'pre'\".")
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0),
-    callback=_finite,
+    type=share,
     metavar="X",
     help="Models part in the first block that, fed with A's stream, adds more than X of the median token's length in "
     "it (single tokens: of any token's). Unless given 8 roundings of the coarser dtype: 9.5e-7 in float32, 0.063 in "
@@ -75,7 +75,7 @@ def compare(
     normlab compare runs/one runs/two --where "placement == 'pre' and depth == 16"
     """
     from normlab.inspection import run_at
-    from normlab.inspection.comparison import COMPARISON_SAYS
+    from normlab.inspection.comparison import comparison_says
 
     if out is not None:
         make_folder(output, out, "comparison.json")
@@ -92,7 +92,7 @@ def compare(
     output.machine({**found.to_dict(), "files": files})
     output.result(str(found))
     table = layer_table(found.layers, output.width)
-    output.result(f"\n{table}\n\n{COMPARISON_SAYS[found.of]}\n")
+    output.result(f"\n{table}\n\n{comparison_says(found.layers.columns)}\n")
     output.result("\n".join(files) if files else "Nothing is written without --out.")
 
 

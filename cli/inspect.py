@@ -96,7 +96,7 @@ def inspect(
         _architecture(output, architecture, out)
         return
     from normlab.inspection import inspect as look
-    from normlab.inspection.inspection import COLUMNS_SAY
+    from normlab.inspection.inspection import columns_say
 
     parsed = _parsed(conditions, backward=not no_grad)
     if out is not None:
@@ -114,7 +114,7 @@ def inspect(
     output.machine({**found.to_dict(), "files": files})
     output.result(f"{found.says}\n")
     if len(found.layers.columns) > 3:  # beside stack, layer and sub-layer
-        output.result(f"{layer_table(found.layers, output.width)}\n\n{COLUMNS_SAY}\n")
+        output.result(f"{layer_table(found.layers, output.width)}\n\n{columns_say(found.layers.columns)}\n")
     output.result(f"{found.thresholds}\n")
     for one in found.outcomes:
         output.result(one.says)
@@ -179,7 +179,7 @@ def _architecture(output: Output, path: Path, out: Path | None) -> None:
     from normlab.recording.discovery import architecture_of
 
     if out is not None and out.is_dir():
-        raise click.UsageError(f"--out {out} is a folder: with --architecture give the name of a JSON file")
+        raise Failure(f"{out} is a folder, and --architecture writes one JSON file: give a file with --out")
     found = architecture_of(path)
     if out is not None:
         write_json(out, found.to_dict())

@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Final
 
-from normlab.digits import cell
+from normlab.digits import cell, deviation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 #: Columns of words; they and the block's number stand before the numbers, in every part of a table that is folded.
 _TEXT: Final = ("stack", "sublayer", "site", "status")
 _KEYS: Final = (*_TEXT, "layer")
+#: Columns of ratios of two models, which can be so near to 1 that three digits do not tell.
+_RATIOS: Final = ("ratio", "ratio_added", "grad_ratio")
 
 
 def layer_table(frame: "pd.DataFrame", width: int) -> str:
@@ -28,7 +30,8 @@ def layer_table(frame: "pd.DataFrame", width: int) -> str:
 def _column(name: str, values: list[object]) -> list[str]:
     """Return the cells of a column, the three lines of its heading first, all of one width."""
     words = name.replace("_", " ").split()
-    cells = [*[""] * (3 - len(words)), *words, *map(_cell, values)]
+    said = deviation if name in _RATIOS else cell
+    cells = [*[""] * (3 - len(words)), *words, *(said(one) if isinstance(one, float) else str(one) for one in values)]
     wide = max(len(cell) for cell in cells)
     return [cell.ljust(wide) if name in _TEXT else cell.rjust(wide) for cell in cells]
 
@@ -51,7 +54,3 @@ def _lines(columns: list[list[str]]) -> list[str]:
     rows = ["".join(f"  {cell}" for cell in row).rstrip() for row in zip(*columns, strict=True)]
     headings = [row for row in rows[:3] if row]
     return [*headings, "  " + "─" * (_width(columns) - 2), *rows[3:]]
-
-
-def _cell(value: object) -> str:
-    return cell(value) if isinstance(value, float) else str(value)

@@ -29,6 +29,17 @@ def number(word: object) -> float:
     return value
 
 
+def share(word: object) -> float:
+    """Read a finite number of at least 0."""
+    try:
+        value = float(str(word))
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise click.BadParameter(f"{word} is not a finite number of at least 0")
+    return value
+
+
 def name(word: object) -> str:
     """Read a name as it is; the library knows which there are, a plugin's included."""
     return str(word)

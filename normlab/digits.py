@@ -7,6 +7,9 @@ from typing import Final
 #: A hyphen that is a sign: of a number, or of its exponent.
 _SIGN: Final = re.compile(r"(?<![\w.)\]])-(?=\.?\d|inf)|(?<=\de)-(?=\d)")
 
+#: A ratio that is nearer to 1 than this is told by how much it is off.
+NEAR: Final = 0.01
+
 
 def minus(text: str) -> str:
     """Return text with the minus sign in place of hyphens that are signs of numbers.
@@ -29,7 +32,7 @@ def number(value: float) -> str:
         return "0"
     if not 1e-3 <= abs(value) < 1e5:
         return minus(f"{value:.2e}")
-    return minus(f"{value:#.3g}" if abs(value) < 99.95 else f"{value:.0f}")
+    return minus(f"{value:#.3g}".rstrip(".") if abs(value) < 100 else f"{value:.0f}")
 
 
 def cell(value: float) -> str:
@@ -37,3 +40,14 @@ def cell(value: float) -> str:
     if math.isfinite(value):
         return number(value)
     return "∞" if value > 0 else "−∞" if value < 0 else "–"
+
+
+def deviation(ratio: float) -> str:
+    """Return a ratio for a table as :func:`cell` does; near 1 by how much it is off, which three digits do not tell.
+
+    >>> deviation(1.00092), deviation(0.9986), deviation(1.0), deviation(1.25)
+    ('+0.092 %', '−0.14 %', '1', '1.25')
+    """
+    if ratio == 1 or not abs(ratio - 1) < NEAR:
+        return "1" if ratio == 1 else cell(ratio)
+    return minus(f"{100 * (ratio - 1):+.2g} %")

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from normlab.digits import cell, minus, number
+from normlab.digits import cell, deviation, minus, number
 
 
 @pytest.mark.parametrize(
@@ -25,10 +25,16 @@ def test_three_digits_are_read_back(value: float) -> None:
     assert cell(value) == number(value) and "-" not in number(value)
 
 
+def test_no_number_ends_with_a_point() -> None:
+    said = [number(value) for value in (99.94, 99.95, 99.96, -99.97, 100.4)]
+    assert said == ["99.9", "100", "100", "−100", "100"]
+
+
 def test_what_is_not_finite() -> None:
     assert [cell(value) for value in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
     assert number(math.nan) == "no finite value"
 
 
-def test_numbers_just_below_a_hundred_end_in_a_digit() -> None:
-    assert [number(one) for one in (99.94, 99.96, -99.97, 100.0)] == ["99.9", "100", "−100", "100"]
+def test_a_ratio_near_1_is_how_much_it_is_off() -> None:
+    said = [deviation(ratio) for ratio in (1.00092, 0.9986, 1.0, 1 + 1e-9, 1.0101, 0.5, math.nan, math.inf)]
+    assert said == ["+0.092 %", "−0.14 %", "1", "+1e−07 %", "1.01", "0.500", "–", "∞"]

@@ -6,7 +6,7 @@ from typing import Final
 
 import pandas as pd
 
-from normlab.digits import minus, number
+from normlab.digits import NEAR, deviation, minus, number
 
 #: What the ratios at each site are of.
 _OF_SITE: Final[Mapping[str, str]] = {
@@ -43,12 +43,33 @@ def span_words(span: tuple[float, float]) -> str:
     share = off_by(span)
     if not share:
         return "the same"
-    if share < 0.01:
+    if share < NEAR:
         return f"the same within {percent(share)}"
     low, high = (number(ratio) for ratio in span)
     return low if low == high else f"{low} to {high}"
 
 
+def times(ratio: float) -> str:
+    """Say how many times something is something else, or by what share it differs from that."""
+    near = ratio != 1 and abs(ratio - 1) < NEAR
+    return f"differs by {deviation(ratio)} from" if near else f"is {number(ratio)} times"
+
+
+def told_apart(*values: float) -> tuple[str, ...]:
+    """Return two numbers with as many digits as it takes to see that they differ, and one more."""
+    said = tuple(number(value) if math.isfinite(value) else "not finite" for value in values)
+    if len({*said}) > 1 or len({*values}) == 1 or not all(map(math.isfinite, values)):
+        return said
+    for digits in range(4, 18):
+        said = tuple(minus(f"{value:.{digits}g}") for value in values)
+        if len({*said}) > 1:
+            return tuple(minus(f"{value:.{digits + 1}g}") for value in values)
+    return said
+
+
 def percent(share: float) -> str:
     """Return a share as a percentage."""
-    return minus(f"{100 * share:.2g} %" if abs(share) < 0.995 else f"{100 * share:.0f} %")
+    hundredths = 100 * share
+    return (
+        minus(f"{hundredths:.2g} %") if hundredths < 99.5 else f"{hundredths:.{'0f' if hundredths < 1e5 else '2e'}} %"
+    )

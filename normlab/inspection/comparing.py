@@ -16,7 +16,7 @@ from normlab.inspection.feeding import Windows, notes_of
 from normlab.inspection.inspecting import evaluating, inspect_subject, plan_for
 from normlab.inspection.loading import subject_of
 from normlab.inspection.ratios import ratios
-from normlab.inspection.run_checks import broken_in_both, check_streams, check_table
+from normlab.inspection.run_checks import broken_in_both, check_streams, check_table, only_one, with_dtypes
 from normlab.inspection.same_data import differing
 from normlab.inspection.streams import fed, rounded, streams
 from normlab.inspection.subject import Feed, Subject
@@ -112,7 +112,17 @@ def compare_runs(
     limit = _limit(tolerance, SHARE)
     table = tables.from_rows(ratios(a, b))
     broken = tuple(broken_in_both(a, b))
-    return Comparison(name_a, name_b, "runs", table, limit, broken=broken, differs=differing(a, b))
+    names = with_dtypes((name_a, name_b), a, b)
+    return Comparison(
+        *names,
+        of="runs",
+        table=table,
+        tolerance=limit,
+        broken=broken,
+        alone=only_one(a, b),
+        differs=differing(a, b),
+        partial=_nonfinite(a, b),
+    )
 
 
 def compare_subjects(
@@ -157,14 +167,20 @@ def compare_subjects(
         worst=found.worst,
         broken=found.broken,
         alone=found.alone,
+        partial=_nonfinite(one.table, two.table),
     )
+
+
+def _nonfinite(one: pd.DataFrame, two: pd.DataFrame) -> bool:
+    """Say whether a number of two tables is not finite, so that some ratios are missing."""
+    return any(bool((table["status"].astype(str) == "nonfinite").any()) for table in (one, two))
 
 
 def _limit(tolerance: Any, usual: float) -> float:
     if tolerance is None:
         return usual
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < float("inf"):
-        raise DataError(f"tolerance is {tolerance!r}: give a number of at least 0")
+        raise DataError(f"tolerance is {tolerance!r}: give a finite number of at least 0")
     return float(tolerance)
 
 

@@ -1,14 +1,14 @@
 """What a comparison found: the first layer where two models or runs part, and what each block has to do with it."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import pandas as pd
 
 from normlab.digits import minus, number
-from normlab.inspection.agreeing import STREAMS, off_by, percent, span_words, spans
+from normlab.inspection.agreeing import STREAMS, off_by, percent, span_words, spans, times, told_apart
 from normlab.inspection.diverging import Broken, Worst
 from normlab.inspection.finding import listed, place, plain, turns
 from normlab.inspection.parting import Part, models_part, part_at, runs_part
@@ -20,19 +20,24 @@ _HEADINGS: Final = (
 )  # fmt: skip
 
 #: What the columns of the table by layer are.
-COMPARISON_SAYS: Final = {
-    "models": (
-        "divergence: ‖x_B − x_A‖/‖x_A‖ of the median token of the streams; inherited: what the block of B makes of the "
-        "blocks before; added: what it adds when both are fed with A's stream, in the coarser of their dtypes; worst: "
-        "the token with the largest; ratio: "
-        "median rms of B's stream over A's; ratio added: over that of the block before; grad ratio: norm of the "
-        f"gradient at the stream, B over A. {NO_SUM}"
-    ),
-    "runs": (
-        "ratio: median rms of B's stream over A's; ratio added: over that of the block before; grad ratio: norm of the "
-        "gradient at the stream, B over A."
-    ),
+_SAYS: Final = {
+    "divergence": "divergence: ‖x_B − x_A‖/‖x_A‖ of the median token of the streams",
+    "inherited": "inherited: what the block of B makes of the blocks before",
+    "added": "added: what it adds when both are fed with A's stream, in the coarser of their dtypes",
+    "divergence_worst": "worst: the token with the largest",
+    "ratio": "ratio: median rms of B's stream over A's",
+    "ratio_added": "ratio added: over that of the block before",
+    "grad_ratio": "grad ratio: norm of the gradient at the stream, B over A",
 }
+_RATIOS: Final = ("ratio", "ratio_added", "grad_ratio")
+
+
+def comparison_says(columns: Iterable[str]) -> str:
+    """Say what the columns of the table by layer are."""
+    has = {*columns}
+    said = f"{'; '.join(words for name, words in _SAYS.items() if name in has)}."
+    near = " A ratio within 1 % of 1 is shown by how much it is off." if has & {*_RATIOS} else ""
+    return f"{said}{near}{f' {NO_SUM}' if {'inherited', 'added'} <= has else ''}"
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class Comparison:
         broken: the places where a stream is not finite.
         alone: what one model has and the other has not, in sentences.
         differs: in what the data of two runs differ.
+        partial: whether numbers that are not finite are missing among the ratios.
     """
 
     a: str
@@ -65,6 +71,7 @@ class Comparison:
     broken: tuple[Broken, ...] = ()
     alone: tuple[str, ...] = ()
     differs: tuple[str, ...] = ()
+    partial: bool = False
 
     @property
     def parts(self) -> Part | None:
@@ -150,7 +157,7 @@ class Comparison:
 
     def __str__(self) -> str:
         said = [*(self._runs() if self.of == "runs" else [*self._models(), *self._blame()]), *self._ratios()]
-        losses = [] if self.losses is None else [f"Loss: {_losses(*self.losses)}."]
+        losses = [] if self.losses is None else [f"Loss: {' and '.join(told_apart(*self.losses))}."]
         names = [f"A: {self.a}", f"B: {self.b}"]
         return "\n".join([*self._different_data(), *names, *self.notes, *self._uncompared(), *said, *losses])
 
@@ -164,7 +171,8 @@ class Comparison:
 
     def _uncompared(self) -> list[str]:
         """Say what only one has, and where a stream is first not finite."""
-        said = [*self.alone, "The blocks that both have are compared."] if self.alone else []
+        both = ["The blocks that both have are compared."] if self.alone and self.of == "models" else []
+        said = [*self.alone, *both]
         first = {one.at.stack: one for one in reversed(self.broken)}
         left_out = " Such places of runs are not compared." if self.of == "runs" else ""
         return said + [f"The first entries that are not finite: after {one}.{left_out}" for one in first.values()]
@@ -222,8 +230,8 @@ class Comparison:
             agree = f"agree everywhere within {share}, least after {self._place(part_at(most))}"
         if (parts := self.parts) is not None:
             yield (
-                f"The streams part in {self._place(parts)}: there the median rms of B is {number(parts.value)} times "
-                f"that of A ({tolerance})."
+                f"The streams part in {self._place(parts)}: there the median rms of B {times(parts.value)} that "
+                f"of A ({tolerance})."
             )
         elif beyond:
             named = listed(f"{kind} ({span_words(others[kind])})" for kind in beyond)
@@ -241,7 +249,8 @@ class Comparison:
     def _ratios(self) -> list[str]:
         """Say between which limits all ratios lie."""
         said = [f"{kind} {span_words(span)}" for kind, span in spans(self.table).items()]
-        return [f"B over A: {'; '.join(said)}."] if said else []
+        finite = ", where both are finite" if self.partial else ""
+        return [f"B over A{finite}: {'; '.join(said)}."] if said else []
 
     def _blame(self) -> list[str]:
         """Say which block adds most, and what is inherited at the end."""
@@ -278,18 +287,3 @@ def _changes_most(added: pd.DataFrame) -> str:
     change = 100 * (float(most["value"]) - 1)
     by = minus(f"by {change:+.2g} %") if abs(change) < 50 else f"{number(float(most['value']))}-fold"
     return f"Block {most['layer']} changes the ratio most, {by}."
-
-
-def _losses(one: float, other: float) -> str:
-    """Return two losses, and where they look the same and are not, by how much the second is larger."""
-    said, again = _loss(one), _loss(other)
-    differ = said == again and one != other and math.isfinite(other - one)
-    return (
-        f"{said} and {again}"
-        + (f" (B: {number(other - one)} more)" if differ and other > one else "")
-        + (f" (B: {number(one - other)} less)" if differ and other < one else "")
-    )
-
-
-def _loss(value: float) -> str:
-    return number(value) if math.isfinite(value) else "not finite"

@@ -12,7 +12,7 @@ from normlab.digits import number
 from normlab.errors import counted
 from normlab.inspection.asserting import Outcome, outcome
 from normlab.inspection.conditions import Condition
-from normlab.inspection.finding import OF_BLOCK, Finding, plain
+from normlab.inspection.finding import OF_BLOCK, Finding, listed, plain
 from normlab.inspection.looking import Look
 from normlab.recording import Architecture
 
@@ -32,16 +32,38 @@ COLUMNS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("logit max", "logits", "max_abs", ""),
 )
 
-#: What they are.
-COLUMNS_SAY: Final = (
-    "Of the stream after the sub-layer: rms (of all entries), median rms (of the median token), bulk rms (of all "
-    "entries but those of the most massive token of each sequence), max (largest entry), block change (median over "
-    "tokens of ‖x_ℓ − x_{ℓ−1}‖/‖x_{ℓ−1}‖) and gradient (Euclidean norm of the loss's gradient there). Of the "
-    "sub-layer: input rms (of what its first matrix sees), update ratio (rms of the update over rms of the skip, each "
-    "of all entries, so that one massive token can rule it), median update ratio (‖update‖/‖skip‖ of the median "
-    "token), alignment (cosine of update and skip), bf16 lost (share of the median token's update) and logit max "
-    "(largest of its heads)."
-)
+#: What they are, of the stream after the sub-layer and of the sub-layer.
+_OF_STREAM: Final[Mapping[str, str]] = {
+    "rms": "rms (of all entries)",
+    "median rms": "median rms (of the median token)",
+    "bulk rms": "bulk rms (of all entries but those of the most massive token of each sequence)",
+    "max": "max (largest entry)",
+    "block change": "block change (median over tokens of ‖x_ℓ − x_{ℓ−1}‖/‖x_{ℓ−1}‖)",
+    "gradient": "gradient (Euclidean norm of the loss's gradient there)",
+}
+_OF_SUBLAYER: Final[Mapping[str, str]] = {
+    "input rms": "input rms (of what its first matrix sees)",
+    "update ratio": "update ratio (rms of the update over rms of the skip, each of all entries, so that one massive "
+    "token can rule it)",
+    "median update ratio": "median update ratio (‖update‖/‖skip‖ of the median token)",
+    "alignment": "alignment (cosine of update and skip)",
+    "bf16 lost": "bf16 lost (share of the median token's update)",
+    "logit max": "logit max (largest of its heads)",
+}
+
+
+def columns_say(columns: Iterable[str]) -> str:
+    """Say what the columns of the table by layer are."""
+    has = {*columns}
+    each = [
+        (what, [words for name, words in said.items() if name in has])
+        for what, said in (("Of the stream after the sub-layer", _OF_STREAM), ("Of the sub-layer", _OF_SUBLAYER))
+    ]
+    return " ".join(f"{what}: {listed(words)}." for what, words in each if words)
+
+
+#: What all of them are.
+COLUMNS_SAY: Final = columns_say([*_OF_STREAM, *_OF_SUBLAYER])
 
 #: What the table calls the text that is used where none is given.
 _DOCUMENTATION: Final = "text:pydoc"

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from normlab.digits import number
 from normlab.errors import counted
+from normlab.inspection.agreeing import percent
 from normlab.inspection.finding import Finding, by_stack, listed, place
 from normlab.inspection.looking import Look
 from normlab.recording import Address
@@ -88,15 +89,15 @@ def rounding(look: Look) -> Finding:
     much = [at for at, median in known.items() if median > LOST]
     worst = max(known, key=known.__getitem__)
     says = (
-        f"A residual sum in bfloat16 loses at most {_percent(known[worst])} of the median token's update "
+        f"A residual sum in bfloat16 loses at most {percent(known[worst])} of the median token's update "
         f"(in {place(worst, stacks)})."
     )
     if much:
         lose = "sum" if len(known) == 1 else "sums"
         says = (
             f"{len(much)} of {len(known)} residual {lose} in bfloat16 lose{'s' if len(much) == 1 else ''} more than "
-            f"{_percent(LOST)} of the median token's update, most in {place(worst, stacks)} "
-            f"({_percent(known[worst])})."
+            f"{percent(LOST)} of the median token's update, most in {place(worst, stacks)} "
+            f"({percent(known[worst])})."
         )
     return Finding("rounding of bf16", bool(much), says + gap, threshold, numbers)
 
@@ -109,10 +110,6 @@ def _unseen(look: Look) -> str:
         f"Not told: the stream was seen at {counted(len(look.streams), 'place')}, but no modules show both terms of a "
         "residual sum, in an order in which they can be compared."
     )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 0.095 else f"{100 * share:.3g} %"
 
 
 def where(at: Address) -> dict[str, Any]:

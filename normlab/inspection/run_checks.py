@@ -93,3 +93,30 @@ def _of_streams(table: pd.DataFrame, quantity: str) -> pd.DataFrame:
 def _address(key: object) -> Address:
     assert isinstance(key, tuple)
     return Address(key[0], key[1], key[2], "stream")
+
+
+def only_one(a: pd.DataFrame, b: pd.DataFrame) -> tuple[str, ...]:
+    """Say of which of two runs gradients were taken, if of one alone."""
+    taken = [_has_gradients(table) for table in (a, b)]
+    if taken[0] == taken[1]:
+        return ()
+    return (f"{'A' if taken[0] else 'B'} alone has gradients: none are compared.",)
+
+
+def _has_gradients(table: pd.DataFrame) -> bool:
+    gradients = table["site"].astype(str).str.endswith("_grad") | (table["quantity"].astype(str) == "grad_norm")
+    measured = table["value"].notna() | (table["status"].astype(str) == "nonfinite")
+    return bool((gradients & measured & (table["source"].astype(str) == "measured")).any())
+
+
+def with_dtypes(names: tuple[str, str], a: pd.DataFrame, b: pd.DataFrame) -> tuple[str, str]:
+    """Return the names of two runs, followed by the dtypes of their streams where these differ."""
+    one, two = (_dtypes(table) for table in (a, b))
+    if one == two or not one or not two:
+        return names
+    return f"{names[0]} ({one})", f"{names[1]} ({two})"
+
+
+def _dtypes(table: pd.DataFrame) -> str:
+    found = table.loc[table["site"].astype(str) == "stream", "dtype"].dropna().astype(str)
+    return " and ".join(sorted({*found} - {""}))

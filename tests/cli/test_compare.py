@@ -103,3 +103,15 @@ def test_attention_is_chosen_for_a_function_too(tmp_path: Path, monkeypatch: pyt
     assert said.exit_code == 1 and "cannot use sdpaa attention" in said.stderr
     said = normlab("compare", zoo, zoo, "--attention-b", "eager")
     assert said.exit_code == 1 and "no attention implementation to choose" in said.stderr
+
+
+@pytest.mark.parametrize("tolerance", ["inf", "nan", "-1", "much"])
+def test_a_tolerance_that_is_no_number_is_refused_before_anything_runs(tolerance: str) -> None:
+    result = normlab("compare", "nowhere", "nowhere", "--tolerance", tolerance)
+    assert result.exit_code == 2 and f"{tolerance} is not a finite number of at least 0" in result.stderr
+
+
+def test_no_ratio_near_1_is_cut_to_nothing(spec: Path) -> None:
+    said = normlab("compare", spec, spec, "--dtype-b", "bfloat16", "--tokens", 12, "--no-grad").stdout
+    assert " 1.00" not in said[said.index("  layer") :] and "0.1" in said and "grad ratio" not in said
+    assert "A ratio within 1 % of 1 is shown by how much it is off." in said

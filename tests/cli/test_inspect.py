@@ -216,3 +216,18 @@ def test_an_option_that_an_architecture_passes_over_is_a_usage_error(tmp_path: P
     result = normlab("inspect", "--architecture", _file(tmp_path, model_type="bert"), *given)
     assert result.exit_code == 2
     assert f"{given[0]} is for a model that runs, and --architecture runs none" in " ".join(result.stderr.split())
+
+
+@of_transformers
+def test_a_folder_for_the_file_of_an_architecture_is_one_sentence(tmp_path: Path) -> None:
+    path = _file(tmp_path, model_type="bert", num_hidden_layers=2)
+    result = normlab("inspect", "--architecture", path, "--out", tmp_path)
+    assert result.exit_code == 1 and result.stderr.count("\n") == 1
+    assert f"{tmp_path} is a folder, and --architecture writes one JSON file" in result.stderr
+    assert normlab("inspect", "--architecture", path, "--out", tmp_path / "found.json").exit_code == 0
+
+
+def test_the_words_under_the_table_are_of_its_columns(spec: Path) -> None:
+    said = normlab("inspect", spec, "--tokens", 16).stdout
+    assert "gradient (Euclidean norm of the loss's gradient there). Of the sub-layer: input rms (" in said
+    assert "gradient (" not in normlab("inspect", spec, "--tokens", 16, "--no-grad").stdout

@@ -15,6 +15,8 @@ from torch import Tensor
 import normlab as nl
 from normlab.errors import DataError
 from normlab.inspection import Comparison, Subject, compare_runs
+from normlab.inspection.agreeing import told_apart
+from normlab.inspection.comparison import comparison_says
 from normlab.inspection.diverging import alone
 from normlab.inspection.streams import Stream, streams
 from normlab.models import Transformer
@@ -259,6 +261,58 @@ def test_the_first_sentence_is_true_of_gradients_too(runs: tuple[pd.DataFrame, p
     )
 
 
+def test_gradients_that_only_one_run_has_and_other_dtypes_are_said(planted: ModuleType) -> None:
+    one, two = (nl.inspect(planted.clean(), tokens=TOKENS, backward=backward).table for backward in (True, False))
+    for pair, name in (((one, two), "A"), ((two, one), "B")):
+        found = compare_runs(*pair, "one", "two")
+        assert found.alone == (f"{name} alone has gradients: none are compared.",) and found.parts is None
+        assert f"A: one\nB: two\n{found.alone[0]}\nThey do not part" in str(found)
+    assert compare_runs(one, one, "one", "two").alone == compare_runs(two, two, "one", "two").alone == ()
+    half = nl.inspect(planted.clean().bfloat16(), tokens=TOKENS, backward=False).table
+    found = compare_runs(one, half, "one", "two")
+    assert (found.a, found.b) == ("one (float32)", "two (bfloat16)")
+
+
+def test_ratios_near_1_are_told_by_how_much_they_are_off(runs: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    after = (runs[0]["site"] == "stream") & (runs[0]["layer"] >= 3)
+    other = runs[0].assign(value=runs[0]["value"].where(~after, runs[0]["value"] * 1.00092))
+    said = str(compare_runs(runs[0], other, "one", "other", tolerance=0.0005))
+    assert "there the median rms of B differs by +0.092 % from that of A (tolerance 0.05 %)" in said
+    said = str(compare_runs(runs[0], other.assign(value=2 * runs[0]["value"]), "one", "other"))
+    assert "there the median rms of B is 2.00 times that of A (tolerance 5 %)" in said
+
+
+@pytest.mark.parametrize(
+    ("losses", "says"),
+    [
+        ((0.017444, 0.017424), "0.017444 and 0.017424"),
+        ((3.77, 3.78), "3.77 and 3.78"),
+        ((3.7, 3.7), "3.70 and 3.70"),
+        ((10.31, 10.3100004), "10.31 and 10.3100004"),
+        ((float("nan"), 3.7), "not finite and 3.70"),
+        ((float("nan"), float("inf")), "not finite and not finite"),
+    ],
+)
+def test_losses_that_differ_are_shown_to_differ(losses: tuple[float, float], says: str) -> None:
+    assert " and ".join(told_apart(*losses)) == says
+
+
+def test_what_the_ratios_say_is_of_what_is_finite(planted: ModuleType) -> None:
+    one, two = planted.clean(), planted.with_overflow()
+    found = compared(one, two)
+    assert "B over A, where both are finite: the streams' median rms" in str(found)
+    assert "B over A: the streams' median rms" in str(compared(one, one))
+
+
+def test_the_words_under_the_table_are_of_its_columns(
+    pair: tuple[Transformer, Transformer], runs: tuple[pd.DataFrame, pd.DataFrame]
+) -> None:
+    whole, forward = (comparison_says(compared(*pair, backward=on).layers.columns) for on in (True, False))
+    assert "grad ratio: " in whole and "grad ratio" not in forward and "inherited: " in forward
+    said = comparison_says(compare_runs(*runs, "one", "two").layers.columns)
+    assert said.startswith("ratio: ") and "grad ratio: " in said and "divergence" not in said
+
+
 def test_gradients_that_are_zero_up_to_rounding_have_no_say() -> None:
     spec = nl.ModelSpec(depth=2, width=8, heads=2, bias=True)
     data = nl.data.Text(batch=2, tokens=8)
@@ -321,9 +375,9 @@ def test_what_is_no_table_at_all_is_one_sentence(runs: tuple[pd.DataFrame, pd.Da
         compare_runs(runs[0], no_table, "one", "two")
 
 
-@pytest.mark.parametrize("tolerance", [-1, float("nan"), True])
+@pytest.mark.parametrize("tolerance", [-1, float("nan"), float("inf"), True])
 def test_a_tolerance_is_a_number(planted: ModuleType, tolerance: float) -> None:
-    with pytest.raises(DataError, match="tolerance is .*: give a number of at least 0"):
+    with pytest.raises(DataError, match="tolerance is .*: give a finite number of at least 0"):
         compared(planted.clean(), planted.clean(), tolerance=tolerance)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from normlab import table as tables
 from normlab.inspection import Finding
+from normlab.inspection.agreeing import percent
 from normlab.inspection.attention import HeadLogits
 from normlab.inspection.blocks import idle
 from normlab.inspection.gradients import gradients
@@ -153,6 +154,14 @@ def test_a_sum_in_bfloat16_loses_much() -> None:
     assert found.found and "2 of 3 residual sums" in found.says and "most in the MLP of block 2 (12 %)" in found.says
     found = rounding(Look({at(1): tokens()}, lost={at(1, "update"): (0.5, 0.09)}))
     assert not found.found and "at most 9 % of the median token's update (in the MLP of block 1)" in found.says
+
+
+@pytest.mark.parametrize(
+    ("share", "says"), [(0.994, "99 %"), (0.996, "100 %"), (1.0, "100 %"), (3.0, "300 %"), (1e-6, "0.0001 %")]
+)
+def test_a_share_is_a_percentage_without_an_exponent(share: float, says: str) -> None:
+    found = rounding(Look({at(1): tokens()}, lost={at(1, "update"): (share, share)}))
+    assert percent(share) == says and f"{says}" in found.says
 
 
 def test_blocks_that_barely_change_the_stream() -> None:
