@@ -1,6 +1,5 @@
 """``normlab compare``: where two models or runs part."""
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +18,6 @@ if TYPE_CHECKING:
 
 #: Options that mean nothing for two runs.
 _OF_MODELS = ("text", "dtype_a", "dtype_b", "attention_a", "attention_b", "batch", "tokens", "no_grad")
-
-
-def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no tolerance: give a finite number of at least 0")
-    return value
 
 
 @click.command(cls=Command, short_help="Say where two models or runs part.")

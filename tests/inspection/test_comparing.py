@@ -425,12 +425,3 @@ def test_a_stream_that_only_one_run_has_is_not_passed_over() -> None:
                 compare_runs(*pair, "one", "two")
     with pytest.raises(DataError, match="A's streams are of decoder, B's of encoder"):
         compare_runs(*(from_rows([rows[0] | {"stack": name}]) for name in ("decoder", "encoder")), "one", "two")
-
-
-def test_losses_that_look_the_same_are_told_apart() -> None:
-    from normlab.inspection.comparison import _losses
-
-    assert _losses(0.5, 0.5) == "0.500 and 0.500"
-    assert _losses(0.017444, 0.017424) == "0.0174 and 0.0174 (B: 2.00e−05 less)"
-    assert _losses(0.017424, 0.017444) == "0.0174 and 0.0174 (B: 2.00e−05 more)"
-    assert _losses(1.0, float("nan")) == "1.00 and not finite"
