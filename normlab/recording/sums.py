@@ -166,7 +166,14 @@ def _rows(batch: Sequence[TokenMoments]) -> Tensor:
 def _squared_sums(batch: Sequence[TokenMoments]) -> Tensor:
     """Return ‖Σ_i x_i‖² of the sequences of all, ``[row, tensor, sequence]``; squares keep the moments' dtype."""
     by_row = zip(*(moments.sequences for moments in batch), strict=True)
-    return torch.stack([torch.stack(vectors).square_().sum(-1) for vectors in by_row]).double()
+    return torch.stack([_squares(vectors) for vectors in by_row]).double()
+
+
+def _squares(vectors: Sequence[Tensor]) -> Tensor:
+    # Where nobody asked for directions, most tensors have none; one that was reduced another way may have one.
+    if len({vector.shape for vector in vectors}) == 1:
+        return torch.stack(list(vectors)).square_().sum(-1)
+    return torch.stack([vector.square().sum(-1) for vector in vectors])
 
 
 def _nonfinite(batch: Sequence[TokenMoments]) -> np.ndarray:

@@ -31,3 +31,11 @@ def test_each_quantity_alone_is_what_it_is_among_all(
     for quantity in quantities:
         alone = recorded(dtype, quantities=[quantity])
         assert alone == {(site, name): value for (site, name), value in every.items() if name == quantity}
+
+
+def test_gradients_that_overflow_do_not_end_a_recording_of_a_few_quantities() -> None:
+    model = nl.build(nl.ModelSpec(depth=64, width=64, placement="none"), seed=0).double()
+    with nl.record(model, sites=("stream", "stream_grad"), quantities=("mean_square", "l2")) as recorder:
+        model.loss(*nl.data.random_batch(batch=2, tokens=32, seed=10_000)).backward()
+    table = recorder.table()
+    assert {"mean_square", "l2"} == set(table["quantity"]) and (table["layer"].max() == 64)
