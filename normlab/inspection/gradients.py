@@ -64,10 +64,11 @@ def _streams_said(streams: list[dict[str, Any]]) -> Iterator[str]:
         of = f" of the {one['stack']}" if len(streams) > 1 else ""
         layers, norms = one["layers"], one["l2"]
         most = int(np.argmax(norms))
-        largest = "" if most in (0, len(norms) - 1) else f", and is largest after block {layers[most]}"
+        within = most not in (0, len(norms) - 1)
+        largest = f", and is largest after block {layers[most]} ({number(norms[most])})" if within else ""
         yield (
             f"At the stream{of} the gradient's norm is {number(norms[0])} after block {layers[0]} and "
-            f"{number(norms[-1])} after block {layers[-1]}{largest}{f' ({number(norms[most])})' if largest else ''}: "
+            f"{number(norms[-1])} after block {layers[-1]}{largest}: "
             f"{number(max(norms) / min(norms))}-fold between the largest and the smallest."
         )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -102,8 +102,8 @@ def divergence(
         at, centre = line["x"].to_numpy(), line["centre"].to_numpy()
         spots = marked(ax, at, (place + 1) / len(_LINES)) if np.isfinite(centre).any() else []
         words, size = _LINES[name]
-        drawn = {"color": look.color, "linestyle": look.dash, "marker": look.marker, "markevery": spots}
-        ax.plot(at, centre, label=words, linewidth=1.6, markersize=size, **drawn)  # type: ignore[arg-type]
+        drawn: dict[str, Any] = {"color": look.color, "linestyle": look.dash, "marker": look.marker, "markevery": spots}
+        ax.plot(at, centre, label=words, linewidth=1.6, markersize=size, **drawn)
         mark_gaps(ax, line, look)
     if legend:
         add_legend(ax)

@@ -42,10 +42,10 @@ class Branch:
         qk_norms: norms on queries and keys, with nothing but rotation between them and the logits.
         inner_norms: the other norms between the input and the last product.
         reads_stream: whether nothing but norms and factors stands before the first product.
+        given: what the last product gives, before the update is made of it.
         reads_once: whether the same norms stand before all products that nothing else stands before, and before
             what multiplies their results.
         apart: whether what is added is this update, and not rescaled only together with another one's.
-        given: what the last product gives, before the update is made of it.
     """
 
     base: int
@@ -60,9 +60,9 @@ class Branch:
     qk_norms: tuple[Norm, ...]
     inner_norms: tuple[Norm, ...]
     reads_stream: bool
+    given: int
     reads_once: bool = True
     apart: bool = True
-    given: int = -1
 
 
 def branch_of(tracks: Tracks, base: int, update: int) -> Branch:
@@ -96,8 +96,8 @@ def branch_of(tracks: Tracks, base: int, update: int) -> Branch:
         tuple(qk),
         tuple(norm for norm in own if norm not in qk),
         before.start == flow.same(base),
+        _given(tracks, after, products),
         len({*_entries(tracks, base, products), *_beside(tracks, base, update, products)}) <= 1,
-        given=_given(tracks, after, products),
     )
 
 

@@ -31,16 +31,6 @@ inline bool is_plain(PyObject *object) {
   return type == torch.tensor || type == torch.parameter;
 }
 
-// Whether the memory of a tensor can be read at all: strided numbers of 16 or 32 bits in host memory.
-inline bool is_readable(PyObject *tensor, Dtype &stored) {
-  if (!is_plain(tensor) || !is_true(tensor, names.is_cpu)) return false;
-  const Ref dtype = attribute(tensor, names.dtype);
-  int found = 0;
-  while (found < DTYPES && torch.dtypes[found] != dtype) ++found;
-  stored = static_cast<Dtype>(found);
-  return found < DTYPES && attribute(tensor, names.layout) == torch.strided && asked(tensor, names.is_neg) == Py_False;
-}
-
 inline const void *memory_of(PyObject *tensor) {
   const uintptr_t address = PyLong_AsUnsignedLongLong(asked(tensor, names.data_ptr));
   return reinterpret_cast<const void *>(address);
@@ -48,7 +38,7 @@ inline const void *memory_of(PyObject *tensor) {
 
 // What torch says of a tensor: its dtype, where its numbers are, and how they lie there.
 struct Described {
-  Dtype stored;
+  Dtype stored;  // DTYPES where it is another one
   int64_t each;  // bytes of an entry
   const void *data;
   int axes;
@@ -57,10 +47,14 @@ struct Described {
 
 // Does so by the getters of torch, one after the other.
 inline bool describe_slowly(PyObject *tensor, Described &found) {
-  if (!is_readable(tensor, found.stored)) return false;
+  if (!is_true(tensor, names.is_cpu) || attribute(tensor, names.layout) != torch.strided) return false;
+  const Ref dtype = attribute(tensor, names.dtype);
+  int known = 0;
+  while (known < DTYPES && torch.dtypes[known] != dtype) ++known;
   const Ref shape = attribute(tensor, names.shape), strides = asked(tensor, names.stride);
   if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(static_cast<PyObject *>(shape)) > MOST_AXES) return false;
-  found.each = bytes(found.stored);
+  found.stored = static_cast<Dtype>(known);
+  found.each = number(asked(tensor, names.element_size));
   found.axes = PyTuple_GET_SIZE(static_cast<PyObject *>(shape));
   for (int axis = 0; axis < found.axes; ++axis) {
     found.sizes[axis] = number(entry(shape, axis));
@@ -71,36 +65,33 @@ inline bool describe_slowly(PyObject *tensor, Described &found) {
   return true;
 }
 
+inline Dtype dtype_of(const DLDataType &type) {
+  if (type.lanes != 1) return DTYPES;
+  if (type.code == DL_FLOAT && type.bits == 32) return FLOAT32;
+  if (type.code == DL_FLOAT && type.bits == 16) return FLOAT16;
+  return type.code == DL_BFLOAT && type.bits == 16 ? BFLOAT16 : DTYPES;
+}
+
 // Does so by DLPack, where torch offers that: a tenth of the time.
 inline bool describe_fast(PyObject *tensor, Described &found) {
-  if (!is_plain(tensor)) return false;
   DLTensor described;
   done(describe(tensor, &described));
-  const auto [code, bits, lanes] = described.dtype;
-  if (described.device_type != DL_HOST || described.axes > MOST_AXES || lanes != 1) return false;
-  if (code == DL_FLOAT && bits == 32)
-    found.stored = FLOAT32;
-  else if (code == DL_FLOAT && bits == 16)
-    found.stored = FLOAT16;
-  else if (code == DL_BFLOAT && bits == 16)
-    found.stored = BFLOAT16;
-  else
-    return false;
-  found.each = bytes(found.stored);
+  if (described.device_type != DL_HOST || described.axes > MOST_AXES) return false;
+  if (described.axes && !described.strides) return false;
+  found.stored = dtype_of(described.dtype);
+  found.each = described.dtype.bits * described.dtype.lanes / 8;
   found.axes = described.axes;
-  if (found.axes && !described.strides) return false;
   for (int axis = 0; axis < found.axes; ++axis) {
     found.sizes[axis] = described.shape[axis];
     found.steps[axis] = described.strides[axis];
   }
-  found.data = static_cast<const char *>(described.data) + described.byte_offset;
-  return described.data && asked(tensor, names.is_neg) == Py_False;
+  found.data = described.data ? static_cast<const char *>(described.data) + described.byte_offset : nullptr;
+  return true;
 }
 
 // Whether the storage of a tensor that does not begin where its storage does holds less than its entries. Where it does
 // begin there, the memory of one that was freed is at the address zero.
-template <typename Found>
-inline bool is_freed_view(PyObject *tensor, const Found &found) {
+inline bool is_freed_view(PyObject *tensor, const Described &found) {
   const int64_t offset = number(asked(tensor, names.storage_offset));
   if (!offset) return false;
   int64_t entries = offset + 1;
@@ -111,11 +102,22 @@ inline bool is_freed_view(PyObject *tensor, const Found &found) {
   return number(asked(asked(tensor, names.untyped_storage), names.nbytes)) < entries * found.each;
 }
 
-// False, and no exception, for a tensor whose memory cannot be read as it is. What hides its memory, as tensors under
-// a transform of torch.func do, goes another way.
+// False, and no exception, for a tensor whose memory cannot be read. What hides its memory, as tensors under a
+// transform of torch.func do, goes another way.
+inline bool located(PyObject *tensor, Described &found) {
+  try {
+    return is_plain(tensor) && (describe ? describe_fast : describe_slowly)(tensor, found) && found.data &&
+           !is_freed_view(tensor, found);
+  } catch (const Raised &) {
+    PyErr_Clear();
+    return false;
+  }
+}
+
+// The same for one whose memory holds its numbers as they are, of a dtype that is reduced here.
 inline bool described(PyObject *tensor, Described &found) {
   try {
-    return (describe ? describe_fast : describe_slowly)(tensor, found) && !is_freed_view(tensor, found);
+    return located(tensor, found) && found.stored < DTYPES && asked(tensor, names.is_neg) == Py_False;
   } catch (const Raised &) {
     PyErr_Clear();
     return false;
@@ -162,69 +164,25 @@ inline bool read_row(PyObject *tensor, PyObject *places, Row &row) {
   return row.data && row.entries;
 }
 
-// Where the entries of a tensor of any dtype are.
-struct Laid {
-  const char *data;
-  int64_t each;  // bytes of an entry
-  int axes;
-  int64_t sizes[MOST_AXES], steps[MOST_AXES];
-};
-
-inline bool lay_fast(PyObject *tensor, Laid &laid) {
-  DLTensor found;
-  done(describe(tensor, &found));
-  if (found.device_type != DL_HOST || found.axes > MOST_AXES || (found.axes && !found.strides)) return false;
-  laid = {static_cast<const char *>(found.data), found.dtype.bits * found.dtype.lanes / 8, found.axes, {}, {}};
-  for (int axis = 0; axis < laid.axes; ++axis) {
-    laid.sizes[axis] = found.shape[axis];
-    laid.steps[axis] = found.strides[axis];
-  }
-  if (laid.data) laid.data += found.byte_offset;
-  return true;
-}
-
-inline bool lay_slowly(PyObject *tensor, Laid &laid) {
-  if (!is_true(tensor, names.is_cpu) || attribute(tensor, names.layout) != torch.strided) return false;
-  const Ref shape = attribute(tensor, names.shape), strides = asked(tensor, names.stride);
-  if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(static_cast<PyObject *>(shape)) > MOST_AXES) return false;
-  laid = {static_cast<const char *>(memory_of(tensor)), number(asked(tensor, names.element_size)),
-          static_cast<int>(PyTuple_GET_SIZE(static_cast<PyObject *>(shape))), {}, {}};
-  for (int axis = 0; axis < laid.axes; ++axis) {
-    laid.sizes[axis] = number(entry(shape, axis));
-    laid.steps[axis] = number(entry(strides, axis));
-  }
-  if (PyErr_Occurred()) throw Raised();
-  return true;
-}
-
-// False, and no exception, for a tensor whose memory cannot be read.
-inline bool lay(PyObject *tensor, Laid &laid) {
-  try {
-    return is_plain(tensor) && (describe ? lay_fast : lay_slowly)(tensor, laid) && laid.data && laid.each >= 1 &&
-           laid.each <= 8 && !is_freed_view(tensor, laid);
-  } catch (const Raised &) {
-    PyErr_Clear();
-    return false;
-  }
-}
-
 // A number that some of the entries give, spread over all of them, and the bytes that all take; 0 where there are none
 // that can be read.
 inline uint64_t sample(PyObject *tensor, int64_t &size) {
   constexpr int64_t samples = 16;
-  Laid laid;
+  Described found;
   size = 0;
-  if (!lay(tensor, laid)) return 0;
+  // Of a dtype that is wider, or packed into less than a byte, nothing is read.
+  if (!located(tensor, found) || found.each < 1 || found.each > 8) return 0;
   int64_t number = 1;
-  for (int axis = 0; axis < laid.axes; ++axis) number *= laid.sizes[axis];
+  for (int axis = 0; axis < found.axes; ++axis) number *= found.sizes[axis];
   if (!number) return 0;
-  size = number * laid.each;
+  size = number * found.each;
   uint64_t mixed = 1;
   for (int64_t at = 0; at < samples; ++at) {
     int64_t place = at * (number - 1) / (samples - 1), offset = 0;
-    for (int axis = laid.axes; axis--; place /= laid.sizes[axis]) offset += place % laid.sizes[axis] * laid.steps[axis];
+    for (int axis = found.axes; axis--; place /= found.sizes[axis])
+      offset += place % found.sizes[axis] * found.steps[axis];
     uint64_t bits = 0;
-    std::memcpy(&bits, laid.data + offset * laid.each, laid.each);
+    std::memcpy(&bits, static_cast<const char *>(found.data) + offset * found.each, found.each);
     mixed = (mixed ^ bits) * 0x9E3779B97F4A7C15;
     mixed ^= mixed >> 32;
   }
