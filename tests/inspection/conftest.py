@@ -1,3 +1,4 @@
+import copy
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -7,8 +8,10 @@ from types import ModuleType
 
 import jaxtyping
 import pytest
+import torch
 
 from normlab.inspection import Finding, Inspection, inspect
+from normlab.models import Transformer
 
 
 def _beside(name: str) -> ModuleType:
@@ -18,6 +21,10 @@ def _beside(name: str) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
+
+
+#: Tests import from it.
+_beside("compared_models")
 
 
 @pytest.fixture(scope="session")
@@ -70,3 +77,13 @@ def finding(seen: Callable[..., Inspection]) -> Callable[[str, str], Finding]:
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments reach the library as they are given, as outside of the tests."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture
+def pair(planted: ModuleType) -> tuple[Transformer, Transformer]:
+    """A clean model, and the same with a larger MLP matrix in block 3."""
+    one = planted.clean()
+    two = copy.deepcopy(one)
+    with torch.no_grad():
+        planted.mixer(two, 3, "mlp").down.weight.mul_(1.3)
+    return one, two

@@ -10,6 +10,7 @@ import torch
 import normlab as nl
 from normlab.errors import DataError
 from normlab.inspection import Subject, Windows
+from normlab.inspection.subject import Task
 
 
 @pytest.fixture
@@ -269,10 +270,8 @@ class Closing:
 def test_a_window_is_the_same_whatever_is_to_be_predicted(tmp_path: Path, closes: bool, size: int) -> None:
     path = tmp_path / "words.txt"
     path.write_text(" ".join(str(number) * size for number in range(1000, 3000)))
-    given = {
-        task: Windows(3, 9, path).feed(Subject("m", Gives("logits"), Closing(closes), task))  # type: ignore[arg-type]
-        for task in (None, "next token", "same tokens", "probe")
-    }
+    tasks: tuple[Task | None, ...] = (None, "next token", "same tokens", "probe")
+    given = {task: Windows(3, 9, path).feed(Subject("m", Gives("logits"), Closing(closes), task)) for task in tasks}
     first = given[None]
     assert all(torch.equal(feed.tokens, first.tokens) and feed.digest == first.digest for feed in given.values())
     assert first.targets is not None and torch.equal(first.targets[:, :-1], first.tokens[:, 1:])
